@@ -1,10 +1,17 @@
 // Bars of what an idle end takes of the process that has accepted it: a consumer of a flow queue,
-// a byte stream. (A channel's are in foundation_many.cpp.)
+// a byte stream; and of its processor. (A channel's are in foundation_many.cpp.)
+#include <array>
+#include <chrono>
+#include <cstddef>
 #include <cstdint>
-#include <string>
+#include <ctime>
+#include <thread>
+#include <vector>
 
 #include "framework/bars.hpp"
 #include "framework/one_figure.hpp"
+#include "framework/payload.hpp"
+#include "millrace/connect/hub.hpp"
 #include "millrace/flow/consumer.hpp"
 #include "millrace/flow/producer.hpp"
 #include "millrace/stream/socket.hpp"
@@ -52,6 +59,47 @@ struct ByteStream {
     }
 };
 
+/// Of a core, for a hub of idle streams that nobody writes to, in percent.
+double processor_share_of_idle_streams() {
+    const std::size_t count = allowed(1000);
+    return run_pair(
+        {.deadline = std::chrono::seconds{60}},
+        [&](Pair& pair) {
+            auto listener = ByteStream::listen(connect::Address::tcp("127.0.0.1", 0));
+            pair.set_value(0, listener.address().port());
+            pair.meet();
+            std::vector<stream::Socket> ends;
+            while (ends.size() != count) ends.push_back(ByteStream::accept(listener));
+            connect::Hub hub;
+            for (stream::Socket& end : ends) {
+                hub.add_end(end.descriptor(), [&hub, &end] {
+                    std::array<std::byte, 64> bytes;
+                    std::size_t size = 0;
+                    if (end.try_read_some(bytes, size) != base::Status::empty) hub.stop();
+                });
+            }
+            (void)hub.run(base::Deadline::after(std::chrono::milliseconds{500}));  // all are quiet
+            timespec before{}, after{};
+            clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &before);
+            const base::Status status = hub.run(base::Deadline::after(std::chrono::seconds{2}));
+            require(status == base::Status::timed_out, "streams that stay idle");
+            clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &after);
+            pair.meet();
+            return 100.0 *
+                   (static_cast<double>(after.tv_sec - before.tv_sec) +
+                    static_cast<double>(after.tv_nsec - before.tv_nsec) / 1e9) /
+                   2.0;
+        },
+        [&](Pair& pair) {
+            const connect::Address address = address_of_first(pair);
+            std::vector<stream::Socket> ends;
+            while (ends.size() != count) ends.push_back(ByteStream::connect(address));
+            // Asleep meanwhile: meet() spins, on a core of its own.
+            std::this_thread::sleep_for(std::chrono::seconds{3});
+            pair.meet();
+        });
+}
+
 const BarRegistration consumers_descriptors{
     one_figure("descriptors of one more idle consumer in a loop", 3, "",
                [] { return use_of_one<FlowQueue>(&Use::descriptors); })};
@@ -64,6 +112,9 @@ const BarRegistration streams_descriptors{
 const BarRegistration streams_memory{
     one_figure("memory of one more idle byte stream, its ring of 4 KiB included", 20, "KiB",
                [] { return use_of_one<ByteStream>(&Use::kibibytes); })};
+const BarRegistration streams_processor{
+    one_figure("processor's share for 1,000 idle byte streams in a hub", 1, "%",
+               processor_share_of_idle_streams)};
 
 }  // namespace
 }  // namespace millrace::bench

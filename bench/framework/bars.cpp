@@ -35,11 +35,23 @@ bool is_worse(const Summary& one, const Summary& other, Sense sense) noexcept {
     return sense == Sense::at_most ? one.median > other.median : one.median < other.median;
 }
 
-Summary worst_ratio(const BarPoint& point, Sense sense, const RoundOptions& options) {
+bool keeps(const Summary& measured, double limit, Sense sense) noexcept {
+    switch (sense) {
+        case Sense::at_most: return measured.median <= limit;
+        case Sense::at_least: return measured.median >= limit;
+        case Sense::reported: break;
+    }
+    return true;
+}
+
+Results rounds_of(const BarPoint& point, const RoundOptions& options) {
     Rounds rounds{options};
     for (const Contender& contender : point.ours) rounds.add(contender);
     for (const Contender& contender : point.others) rounds.add(contender);
-    const Results results = rounds.run();
+    return rounds.run();
+}
+
+Summary worst_ratio(const BarPoint& point, const Results& results, Sense sense) {
     std::optional<Summary> worst;
     for (const Contender& our : point.ours) {
         for (const Contender& other : point.others) {
@@ -48,6 +60,16 @@ Summary worst_ratio(const BarPoint& point, Sense sense, const RoundOptions& opti
         }
     }
     return worst.value_or(Summary{});
+}
+
+Summary worst_ratio(const BarPoint& point, double limit, Sense sense, const RoundOptions& options) {
+    Results results = rounds_of(point, options);
+    const Summary first = worst_ratio(point, results, sense);
+    if (keeps(first, limit, sense)) return first;
+    RoundOptions more = options;
+    more.rounds = 2 * options.rounds;
+    results.add(rounds_of(point, more));
+    return worst_ratio(point, results, sense);
 }
 
 }  // namespace
@@ -75,10 +97,10 @@ Bar worst_ratio_bar(std::string group, std::string name, double limit, Sense sen
             .limit = limit,
             .sense = sense,
             .unit = "x",
-            .measure = [points = std::move(points), sense](const RoundOptions& options) {
+            .measure = [points = std::move(points), limit, sense](const RoundOptions& options) {
                 std::optional<Summary> worst;
                 for (const BarPoint& point : points) {
-                    const Summary here = worst_ratio(point, sense, options);
+                    const Summary here = worst_ratio(point, limit, sense, options);
                     if (!worst.has_value() || is_worse(here, *worst, sense)) worst = here;
                 }
                 return worst.value_or(Summary{});
@@ -86,13 +108,7 @@ Bar worst_ratio_bar(std::string group, std::string name, double limit, Sense sen
 }
 
 bool holds(const Bar& bar, const Summary& measured) noexcept {
-    if (measured.rounds == 0) return false;
-    switch (bar.sense) {
-        case Sense::at_most: return measured.median <= bar.limit;
-        case Sense::at_least: return measured.median >= bar.limit;
-        case Sense::reported: break;
-    }
-    return true;
+    return measured.rounds != 0 && keeps(measured, bar.limit, bar.sense);
 }
 
 BarRegistration::BarRegistration(Bar bar) { registry().push_back(std::move(bar)); }

@@ -54,7 +54,9 @@ struct BarPoint {
 
 /// What ours take divided by what others take, round by round, and of all pairs at all points the
 /// one whose median is worst. Each point has rounds of its own; names of contenders say where they
-/// belong, as all are told together.
+/// belong, as all are told together. A point that does not keep the promise is measured again, with
+/// twice as many rounds, and all of its rounds count: of many points the worst in a few rounds is
+/// one that was out of luck.
 [[nodiscard]] Bar worst_ratio_bar(std::string group, std::string name, double limit, Sense sense,
                                   std::vector<BarPoint> points);
 

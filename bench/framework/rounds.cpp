@@ -88,6 +88,15 @@ Summary Results::ratio(const std::string& above, const std::string& below) const
     return summarize(ratios, discarded_);
 }
 
+void Results::add(const Results& more) {
+    for (auto& [name, values] : values_) {
+        const auto& theirs = more.values(name);
+        values.insert(values.end(), theirs.begin(), theirs.end());
+    }
+    cache_line_.insert(cache_line_.end(), more.cache_line_.begin(), more.cache_line_.end());
+    discarded_ += more.discarded_;
+}
+
 Summary Results::cache_line() const { return summarize(cache_line_, discarded_); }
 
 }  // namespace millrace::bench

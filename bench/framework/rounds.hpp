@@ -49,6 +49,8 @@ class Results {
     /// Nanoseconds of the cache line's round trip beside the rounds.
     [[nodiscard]] Summary cache_line() const;
     [[nodiscard]] int discarded() const noexcept { return discarded_; }
+    /// Counts the rounds of `more`, of the same contenders, as its own.
+    void add(const Results& more);
 
   private:
     friend class Rounds;

@@ -1,5 +1,6 @@
 // How a socket comes to be: memory, the exchange of its addresses, agreeing on a mode, listening
 // and connecting.
+#include <algorithm>
 #include <bit>
 #include <chrono>
 #include <cstdint>
@@ -27,13 +28,20 @@ constexpr std::uint64_t largest_socket_ring = std::uint64_t{1} << 30;
     return std::has_single_bit(bytes) && bytes >= smallest_ring && bytes <= largest_socket_ring;
 }
 
+[[nodiscard]] std::uint64_t ring_bytes_of(const SocketOptions& options) noexcept {
+    return options.mode == Mode::direct ? 0 : options.ring_bytes;
+}
+[[nodiscard]] std::uint32_t message_slots_of(const SocketOptions& options) noexcept {
+    return message_slots(ring_bytes_of(options));
+}
+
 /// What this end alone decides, with a peer that has chosen the same.
 Terms terms_of(const SocketOptions& options) noexcept {
     Terms terms;
     terms.incoming = {options.mode, options.ring_bytes, options.adverts,
                       options.type == Type::seqpacket ? message_mark_bytes : 0};
     terms.outgoing = terms.incoming;
-    terms.own_slots = terms.peer_slots = message_slots;
+    terms.own_slots = terms.peer_slots = message_slots_of(options);
     // And as many copies that are under way, and completed for the program (report_sends).
     terms.sends = std::uint32_t{2} * options.sends;
     // And that of read_some.
@@ -120,7 +128,7 @@ connect::LinkOptions link_options(const SocketOptions& options) {
             .service_version = 4,
             .endpoint = options.endpoint,
             .max_send_requests = 256,
-            .max_receive_requests = 16,
+            .max_receive_requests = ring::Sleeper::receives,
             .max_send_slices = most_pieces,
             .max_inline = 128,
             .admission = options.admission};
@@ -152,8 +160,14 @@ Socket set_up(connect::Link link, const SocketOptions& options, const base::Dead
     return Socket{std::move(core)};
 }
 
-[[nodiscard]] std::uint64_t ring_bytes_of(const SocketOptions& options) noexcept {
-    return options.mode == Mode::direct ? 0 : options.ring_bytes;
+/// What the peer writes: ring, slots, ControlPage. Where that is little, other ends have a part of
+/// its last page.
+[[nodiscard]] verbs::RegisteredBuffer allocate(connect::Link& link, const SocketOptions& options) {
+    constexpr std::size_t little = std::size_t{32} << 10;
+    constexpr auto access = verbs::Access::remote_write | verbs::Access::remote_read;
+    const std::size_t size =
+        ring_bytes_of(options) + message_slots_of(options) * sizeof(Slot) + sizeof(ControlPage);
+    return size < little ? link.allocate_packed(size, access) : link.allocate(size, access);
 }
 
 }  // namespace
@@ -162,9 +176,7 @@ Socket::Core::Core(connect::Link connected, const SocketOptions& asked, const Wa
     : options{sized(asked, path)},
       is_sized{wants_way(asked)},
       way{path},
-      memory{connected.allocate(
-          ring_bytes_of(options) + message_slots * sizeof(Slot) + sizeof(ControlPage),
-          verbs::Access::remote_write | verbs::Access::remote_read)},
+      memory{allocate(connected, options)},
       link{std::move(connected)},
       window{link},
       in_flight{window.slots()},
@@ -203,24 +215,24 @@ Socket::Core::Core(connect::Link connected, const SocketOptions& asked, const Wa
                   "events received"}} {
     std::byte* const behind_ring = memory.data() + ring_bytes_of(options);
     auto* const first_slot = reinterpret_cast<Slot*>(behind_ring);
-    for (std::uint32_t i = 0; i < message_slots; ++i) new (first_slot + i) Slot{};
-    slots = IncomingSlots{first_slot, message_slots};
-    own_page = new (behind_ring + message_slots * sizeof(Slot)) ControlPage{};
+    const std::uint32_t slot_count = message_slots_of(options);
+    for (std::uint32_t i = 0; i < slot_count; ++i) new (first_slot + i) Slot{};
+    slots = IncomingSlots{first_slot, slot_count};
+    own_page = new (behind_ring + slot_count * sizeof(Slot)) ControlPage{};
     sleeper.emplace(*this);
     in_order = link.writes_in_order();
     max_inline = link.queue_pair().capacity().max_inline_data;
-    free_receives.reserve(std::size_t{options.receives} + 1);
-    for (std::uint32_t i = 0; i <= options.receives; ++i) free_receives.push_back(i);
 }
 
 Facts Socket::Core::facts() {
     const std::uint64_t ring_bytes = ring_bytes_of(options);
+    const std::uint32_t slot_count = message_slots_of(options);
     const verbs::RemoteAddress all = memory.remote();
     return {.memory_address = all.address,
             .ring_bytes = ring_bytes,
-            .control_address = all.address + ring_bytes + message_slots * sizeof(Slot),
+            .control_address = all.address + ring_bytes + slot_count * sizeof(Slot),
             .rkey = all.rkey,
-            .slots = message_slots,
+            .slots = slot_count,
             .adverts = options.adverts,
             .mode = static_cast<std::uint16_t>(options.mode),
             .type = static_cast<std::uint16_t>(options.type),
@@ -267,7 +279,11 @@ void Socket::Core::meet(const Facts& peer) {
     stores = peer_memory != nullptr;
     peer_ring = peer_memory.get();
     // Where the ring is posted to, that takes as many requests as a direct transfer.
-    if (stores) terms.short_bytes = short_bytes;
+    if (stores) {
+        terms.short_bytes = short_bytes;
+        // On a longer way, all of the ring is under way until its advertisement can come.
+        terms.held_ring_bytes = std::max<std::uint64_t>(peer.ring_bytes / 8, ring_piece_bytes);
+    }
     connection.emplace(terms);
     if (options.least_advertised_plain == 0) {
         // Who may store there may be stored to: memory is addressable both ways.

@@ -65,10 +65,13 @@ class IncomingSlots {
     /// Takes it. A copy: the peer may go on writing to the slot. One of an impossible size is
     /// answered with none at all, which no kind of message has.
     void take(EncodedMessage& message) noexcept {
-        const Slot& slot = slots_[taken_ & mask_];
+        Slot& slot = slots_[taken_ & mask_];
         base::heard_from_peers();
         std::memcpy(message.bytes.data(), slot.message.data(), largest_message);
-        message.size = slot.size <= largest_message ? static_cast<std::uint32_t>(slot.size) : 0;
+        // One load, so that what is compared is what is used.
+        const std::uint64_t size =
+            std::atomic_ref<std::uint64_t>{slot.size}.load(std::memory_order_relaxed);
+        message.size = size <= largest_message ? static_cast<std::uint32_t>(size) : 0;
         ++taken_;
         next_mark_ = Slot::mark_of(taken_ + 1);
     }

@@ -13,6 +13,7 @@
 // store hits what nobody reads any more (ring/carrier.hpp).
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -47,8 +48,15 @@ struct ControlPage {
     ring::WakeUpPage wake_up;  ///< progress: messages sent
 };
 
-/// Of each end, for the other's messages. Told to the peer, so that a later build may have another.
-inline constexpr std::uint32_t message_slots = 128;
+/// Of each end, for the other's messages; told to the peer. A small ring is that of an end that is
+/// idle with thousands of others: its slots take a quarter of that.
+inline constexpr std::uint32_t most_message_slots = 128;
+inline constexpr std::uint32_t fewest_message_slots = 16;
+[[nodiscard]] constexpr std::uint32_t message_slots(std::uint64_t ring_bytes) noexcept {
+    if (ring_bytes == 0) return most_message_slots;  // mode direct
+    return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(
+        ring_bytes / (4 * sizeof(Slot)), fewest_message_slots, most_message_slots));
+}
 
 /// Places that the mark of a message takes in the ring (sender.hpp), so that a ring's marks, of
 /// which a list is kept, are few. A ring has that many at least.
@@ -332,8 +340,13 @@ struct Socket::Core {
     bool is_sized = false;  ///< ... some of it by the way
     Way way;
     verbs::RegisteredBuffer memory;  ///< ring, slots, ControlPage
-    verbs::RegisteredBuffer staging_memory;
-    verbs::RegisteredBuffer landing;         ///< mode direct: what read_some reads from
+    struct Copies {
+        verbs::RegisteredBuffer memory;
+        Staging places;
+    };
+    std::unique_ptr<Copies> copies;  ///< of plain sends; none before the first
+    /// Mode direct: what read_some reads from; none before it does.
+    std::unique_ptr<verbs::RegisteredBuffer> landing;
     std::vector<Send> sends;                 ///< none before the first (prepare_to_send)
     std::vector<Receive> receives;           ///< likewise
     std::shared_ptr<std::byte> peer_memory;  ///< ring and slots of the peer, mapped here
@@ -364,7 +377,6 @@ struct Socket::Core {
     std::uint64_t last_ticket = 0;  ///< of the last request of the stream
     BoundedQueue<InFlight> in_flight;
     Hold hold;
-    Staging staging;
     std::uint64_t sends_added = 0;
     std::uint64_t sends_reported = 0;  ///< completed, as far as the program is told
     std::uint64_t sends_done = 0;      ///< ... and as far as the protocol is concerned
@@ -373,7 +385,7 @@ struct Socket::Core {
     bool is_quiet = false;             ///< nothing has happened since, and time makes nothing due
     std::uint64_t open_sends = 0;      ///< of the program: their completion was not taken
     std::uint64_t open_receives = 0;
-    std::vector<std::uint32_t> free_receives;
+    std::vector<std::uint32_t> free_receives;  ///< none before the first
     BoundedQueue<Completion> completions;
 
     // read_some
@@ -396,7 +408,17 @@ struct Socket::Core {
     std::optional<base::Deadline> goodbye_due;  ///< of a peer that try_close waits for
     std::string why_failed;
     bool is_stalled = false;
-    SocketStats counts;  ///< by this end itself; stats() adds what its parts count
+    /// By this end itself; stats() adds what its parts count.
+    struct Counts {
+        std::uint64_t requests = 0;
+        std::uint64_t stalls_advert = 0;
+        std::uint64_t stalls_room = 0;
+        std::uint64_t stalls_credit = 0;
+        std::uint64_t stalls_request = 0;
+        std::uint64_t staged = 0;
+        std::uint64_t registrations = 0;
+        std::uint64_t registrations_kept = 0;
+    } counts;
     std::uint64_t shown = 0;
     base::StatisticsPage statistics;
 };

@@ -11,6 +11,8 @@
 
 namespace millrace::stream {
 
+using base::Status;
+
 /// A copy of a plain send, or a registration of it. Throws Error, and leaves it as it is.
 void Socket::Core::make_postable(Send& send, bool patient) {
     const std::size_t most =
@@ -24,10 +26,10 @@ void Socket::Core::make_postable(Send& send, bool patient) {
     }
     std::memcpy(copy, send.data, send.length);
     send.data = copy;
-    send.lkey = staging_memory.region().lkey();
+    send.lkey = copies->memory.region().lkey();
     send.is_copy = true;
     send.is_patient = patient;
-    send.staged_to = staging.position();
+    send.staged_to = copies->places.position();
     ++counts.staged;
 }
 
@@ -74,11 +76,13 @@ void Socket::Core::refuse_plain(const char* attempted) const {
 }
 
 std::byte* Socket::Core::stage(std::size_t length) {
-    if (staging_memory.size() == 0) {
-        staging_memory = link.protection_domain().allocate(staging_bytes, verbs::Access::none);
-        staging = Staging{staging_memory.data(), staging_bytes};
+    if (copies == nullptr) {
+        verbs::RegisteredBuffer memory =
+            link.protection_domain().allocate(staging_bytes, verbs::Access::none);
+        const Staging places{memory.data(), staging_bytes};
+        copies = std::make_unique<Copies>(Copies{std::move(memory), places});
     }
-    return staging.claim(length);
+    return copies->places.claim(length);
 }
 
 }  // namespace millrace::stream

@@ -206,7 +206,7 @@ void Socket::Core::perform(const CopyOut& copy) noexcept {
 void Socket::Core::perform(const SendDone& done) noexcept {
     Send& send = send_at(done.send);
     send.status = outcome(done.status);
-    if (send.is_copy) staging.return_to(send.staged_to);
+    if (send.is_copy) copies->places.return_to(send.staged_to);
     if (send.is_bare) --bare_sends;
     send.is_bare = false;
     send.region.reset();

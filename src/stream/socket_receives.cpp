@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <new>
+#include <numeric>
 #include <utility>
 
 namespace millrace::stream {
@@ -51,8 +53,13 @@ bool Socket::Core::prepare_to_receive() noexcept {
     if (!receives.empty()) [[likely]]
         return true;
     // One more than the program may have: read_some's.
-    return connection->prepare_to_receive() && completions.prepare() &&
-           resize(receives, std::size_t{options.receives} + 1);
+    const std::size_t count = std::size_t{options.receives} + 1;
+    if (!connection->prepare_to_receive() || !completions.prepare() ||
+        !resize(free_receives, count)) {
+        return false;
+    }
+    std::iota(free_receives.begin(), free_receives.end(), std::uint32_t{0});
+    return resize(receives, count);
 }
 
 Status Socket::Core::start_receive(std::span<std::byte> into, std::uint32_t rkey,
@@ -99,12 +106,13 @@ Status Socket::Core::start_read(std::span<std::byte> into) {
     if (!prepare_to_receive()) return Status::empty;
     Status status = Status::ok;
     if (mode == Mode::direct) {
-        if (landing.size() == 0) {
-            landing = link.protection_domain().allocate(landing_bytes, verbs::Access::remote_write);
+        if (landing == nullptr) {
+            landing = std::make_unique<verbs::RegisteredBuffer>(
+                link.protection_domain().allocate(landing_bytes, verbs::Access::remote_write));
         }
-        landed = landing.data();
-        status = start_receive({landing.data(), landing.size()}, landing.region().rkey(), nullptr,
-                               0, true, false, true);
+        landed = landing->data();
+        status = start_receive({landing->data(), landing->size()}, landing->region().rkey(),
+                               nullptr, 0, true, false, true);
     } else {
         landed = nullptr;
         status = start_receive(into, 0, nullptr, 0, false, false, true);

@@ -37,7 +37,7 @@ void Socket::Core::settle_news() noexcept {
 }
 
 SocketStats Socket::Core::stats() const noexcept {
-    SocketStats stats = counts;
+    SocketStats stats;
     const SenderCounts& sent = connection->sender().counts();
     const ReceiverCounts& received = connection->receiver().counts();
     stats.direct_bytes_sent = sent.direct_bytes;
@@ -59,6 +59,14 @@ SocketStats Socket::Core::stats() const noexcept {
     stats.messages_sent = messages_sent;
     stats.messages_received = slots.taken();
     stats.credits = connection->credits().returned();
+    stats.requests = counts.requests;
+    stats.stalls_advert = counts.stalls_advert;
+    stats.stalls_room = counts.stalls_room;
+    stats.stalls_credit = counts.stalls_credit;
+    stats.stalls_request = counts.stalls_request;
+    stats.staged = counts.staged;
+    stats.registrations = counts.registrations;
+    stats.registrations_kept = counts.registrations_kept;
     stats.sleeps = sleeper->sleeps();
     stats.events_sent = bell.rung();
     stats.events_received = sleeper->woken();

@@ -124,9 +124,9 @@ Status Socket::Core::write_some(std::span<const std::byte> from, std::size_t& si
     send.is_internal = true;
     if (copy != nullptr) {
         send.data = copy;
-        send.lkey = staging_memory.region().lkey();
+        send.lkey = copies->memory.region().lkey();
         send.is_copy = true;
-        send.staged_to = staging.position();
+        send.staged_to = copies->places.position();
     }
     (void)connection->send(sends_added - 1, length, false, true);
     act();

@@ -250,9 +250,23 @@ TEST_F(RoundsOfPairs, OfManyPointsGiveTheWorstRatio) {
     EXPECT_DOUBLE_EQ(least.measure(options).median, 1.5) << "b to c";
     const auto most = worst_ratio_bar("test", "most", 1, Sense::at_most, points);
     EXPECT_DOUBLE_EQ(most.measure(options).median, 4) << "a to d";
-    EXPECT_EQ(told, 4);
+    EXPECT_EQ(told, 6) << "both points are short of the second bar, and measured twice";
     EXPECT_EQ(worst_ratio_bar("test", "none", 1, Sense::at_least, {}).measure(options).rounds, 0)
         << "does not hold";
+}
+
+TEST_F(RoundsOfPairs, OfAPointThatIsShortAreMoreAndAllOfThemCount) {
+    int run = 0;
+    const std::vector<BarPoint> points{
+        {.ours = {taking("steady", 5)}, .others = {taking("one", 1)}},
+        {.ours = {{"unlucky", [&] { return ++run <= 2 ? 0.5 : 3.0; }}},
+         .others = {taking("another", 1)}}};
+    const Summary worst =
+        worst_ratio_bar("test", "least", 1, Sense::at_least, points).measure({.rounds = 2});
+    EXPECT_EQ(run, 6);
+    EXPECT_EQ(worst.rounds, 6);
+    EXPECT_DOUBLE_EQ(worst.median, 3);
+    EXPECT_DOUBLE_EQ(worst.least, 0.5) << "those of the beginning are among them";
 }
 
 Bar bar_measuring(double value, double limit, Sense sense, std::string group = "test") {

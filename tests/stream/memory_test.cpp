@@ -81,7 +81,12 @@ TEST(StreamMemory, ThatAFirstSendLacksIsToldAndTheNextOneGoes) {
         });
 }
 
+// Where nothing can be stored, the first one registers memory to copy to as well, and throws where
+// that cannot be.
 TEST(StreamMemory, ThatAFirstWriteLacksIsToldAndTheNextOneGoes) {
+    if (Pair{}.near->explain().find("carrier: store") == std::string::npos) {
+        GTEST_SKIP() << "the ring is written by requests";
+    }
     const Bytes bytes = pattern(100, 2);
     Bytes into(100);
     std::size_t size = 0;
@@ -159,7 +164,7 @@ TEST(StreamMemory, ThatTheBeginningOfAMessageLacksEndsTheStream) {
 /// What the peer says takes memory, too: of its first advertisement.
 TEST(StreamMemory, ThatAnAdvertisementLacksEndsTheStreamAndSaysWhy) {
     Pair pair{in_mode(Mode::dynamic)};
-    Buffer into{64 << 10};
+    Buffer into{128 << 10};
     ASSERT_EQ(pair.far->receive(into.slice(), 1), Status::ok);
     Completion done;
     {

@@ -511,7 +511,7 @@ void lie_to_a_victim(Lie&& lie, const std::string& cause) {
     std::thread other{[&] { liar.emplace(address); }};
     Socket victim = listener.accept(patience());
     other.join();
-    constexpr std::size_t advertised = 64 << 10;
+    constexpr std::size_t advertised = 128 << 10;
     Buffer memory{advertised + (1 << 15)};
     ASSERT_EQ(victim.receive(memory.slice(0, advertised), 1), Status::ok);
     lie(*liar);

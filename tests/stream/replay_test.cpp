@@ -340,8 +340,8 @@ TEST_F(StreamReplay, NothingIsAdvertisedBehindWhatIsLent) {
 }
 
 // no_hold_off, as the model ends it: the receive that was advertised behind the ring's bytes is
-// filled with them, and its buffer is the program's when the direct transfer lands there. (The model
-// copies when it likes; the code copies before it advertises, unless the bytes are lent.)
+// filled with them, and its buffer is the program's when the direct transfer lands there. (The
+// model copies when it likes; the code copies before it advertises, unless the bytes are lent.)
 TEST_F(StreamReplay, NothingLandsInAReceiveThatTheRingHasFilled) {
     send(3);
     data_arrives();

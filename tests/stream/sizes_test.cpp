@@ -66,12 +66,11 @@ MILLRACE_CHILD(stream_digester) {
     std::uint64_t number = 0;
     for (const std::size_t size : swept) {
         for (const bool is_plain : {false, true}) {
-            const auto into = is_plain ? std::span{plain}.first(size)
-                                       : registered.slice(0, size).bytes();
-            const Status asked =
-                is_plain ? socket.receive(into, ++number, ReceiveFlags::wait_all)
-                         : socket.receive(registered.slice(0, size), ++number,
-                                          ReceiveFlags::wait_all);
+            const auto into =
+                is_plain ? std::span{plain}.first(size) : registered.slice(0, size).bytes();
+            const Status asked = is_plain ? socket.receive(into, ++number, ReceiveFlags::wait_all)
+                                          : socket.receive(registered.slice(0, size), ++number,
+                                                           ReceiveFlags::wait_all);
             if (asked != Status::ok) return 2;
             Completion done;
             if (socket.wait(done, patience()) != Status::ok) return 3;
@@ -86,14 +85,15 @@ MILLRACE_CHILD(stream_digester) {
 }
 
 class StreamBetweenProcessesOfAllSizes : public testing::TestWithParam<std::tuple<Mode, Type>> {};
-INSTANTIATE_TEST_SUITE_P(
-    Of, StreamBetweenProcessesOfAllSizes,
-    testing::Combine(testing::Values(Mode::dynamic, Mode::direct, Mode::indirect),
-                     testing::Values(Type::stream, Type::seqpacket)),
-    [](const auto& chosen) {
-        return std::string{name_of(std::get<0>(chosen.param))} +
-               (std::get<1>(chosen.param) == Type::seqpacket ? "_messages" : "");
-    });
+INSTANTIATE_TEST_SUITE_P(Of, StreamBetweenProcessesOfAllSizes,
+                         testing::Combine(testing::Values(Mode::dynamic, Mode::direct,
+                                                          Mode::indirect),
+                                          testing::Values(Type::stream, Type::seqpacket)),
+                         [](const auto& chosen) {
+                             return std::string{name_of(std::get<0>(chosen.param))} +
+                                    (std::get<1>(chosen.param) == Type::seqpacket ? "_messages"
+                                                                                  : "");
+                         });
 
 TEST_P(StreamBetweenProcessesOfAllSizes, EachArrivesAsItWasSent) {
     const auto [mode, type] = GetParam();
@@ -141,12 +141,15 @@ struct SourcePlan {
 
     [[nodiscard]] std::vector<std::string> words() const {
         return {std::string{name_of(mode)}, std::to_string(ring_bytes), std::to_string(total),
-                std::to_string(longest), std::to_string(sends), awaits_adverts ? "1" : "0"};
+                std::to_string(longest),    std::to_string(sends),      awaits_adverts ? "1" : "0"};
     }
     static SourcePlan of(const std::vector<std::string>& words) {
-        return {mode_of(words.at(0)),    std::stoull(words.at(1)),
-                std::stoull(words.at(2)), std::stoull(words.at(3)),
-                static_cast<unsigned>(std::stoul(words.at(4))), words.at(5) == "1"};
+        return {mode_of(words.at(0)),
+                std::stoull(words.at(1)),
+                std::stoull(words.at(2)),
+                std::stoull(words.at(3)),
+                static_cast<unsigned>(std::stoul(words.at(4))),
+                words.at(5) == "1"};
     }
     [[nodiscard]] SocketOptions options() const {
         SocketOptions chosen;
@@ -158,8 +161,7 @@ struct SourcePlan {
 
 MILLRACE_CHILD(stream_source) {
     const SourcePlan plan = SourcePlan::of(arguments);
-    Listener listener =
-        Listener::listen(connect::Address::parse("127.0.0.1:0"), plan.options());
+    Listener listener = Listener::listen(connect::Address::parse("127.0.0.1:0"), plan.options());
     test::say(listener.address().to_string());
     Socket socket = listener.accept(patience());
     Buffer memory{plan.sends * plan.longest};
@@ -231,9 +233,9 @@ TEST_P(StreamBetweenProcessesAndTheRest, CancelledReceivesCrossTransfersAndLoseN
             // The one that has rested longest.
             const std::size_t place = free.front();
             free.erase(free.begin());
-            ASSERT_TRUE(std::ranges::all_of(
-                bytes_of(place), [](std::byte byte) { return byte == std::byte{0xee}; }))
-                << "somebody wrote to what had been given back";
+            ASSERT_TRUE(std::ranges::all_of(bytes_of(place), [](std::byte byte) {
+                return byte == std::byte{0xee};
+            })) << "somebody wrote to what had been given back";
             const std::size_t length = 40'000 + random() % (longest - 40'000);
             const auto flags = random() % 4 == 0 ? ReceiveFlags::wait_all : ReceiveFlags::none;
             ASSERT_EQ(remote.socket.receive(memory.slice(place * longest, length), begun, flags),
@@ -266,6 +268,61 @@ TEST_P(StreamBetweenProcessesAndTheRest, CancelledReceivesCrossTransfersAndLoseN
     EXPECT_EQ(remote.child.wait(), (test::Exit{test::Exit::How::exited, 0}));
 }
 
+/// What is registered for one operation, and no longer than the program needs it.
+constexpr std::uint64_t passing = 60;
+constexpr std::size_t longest_passing = 300'000;
+[[nodiscard]] constexpr std::size_t passing_bytes(std::uint64_t number) noexcept {
+    return 1 + number * 48'271 % longest_passing;
+}
+
+// Sends from Buffers that go before their sends have completed.
+MILLRACE_CHILD(stream_deregisters) {
+    Socket socket = accept_one(arguments);
+    std::uint64_t ended = 0;
+    const auto wait = [&] {
+        Completion done;
+        return socket.wait(done, patience()) == Status::ok && done.status == Status::ok &&
+               done.id == ended++;
+    };
+    for (std::uint64_t number = 0; number < passing; ++number) {
+        const Buffer from{longest_passing};
+        const Slice slice = from.slice(0, passing_bytes(number));
+        fill(slice.bytes(), 0, number);
+        if (socket.send(slice, number) != Status::ok) return 1;
+        if (number - ended == 3 && !wait()) return 2;
+    }
+    while (ended < passing) {
+        if (!wait()) return 3;
+    }
+    return socket.close(patience()) == Status::ok ? 0 : 4;
+}
+
+// And receives into memory whose Buffer goes while it is advertised.
+TEST_P(StreamBetweenProcessesAndTheRest, RegistrationsThatTheProgramEndsEarlyLoseNoByte) {
+    Remote remote = Remote::start("stream_deregisters", GetParam());
+    constexpr std::uint64_t places = 3;
+    std::vector<Bytes> memory(places, Bytes(longest_passing));
+    const auto receive = [&](std::uint64_t number) {
+        const Buffer into{std::span{memory[number % places]}};
+        return remote.socket.receive(into.slice(0, passing_bytes(number)), number,
+                                     ReceiveFlags::wait_all);
+    };
+    std::uint64_t begun = 0;
+    for (; begun < places; ++begun) ASSERT_EQ(receive(begun), Status::ok);
+    for (std::uint64_t number = 0; number < passing; ++number) {
+        const Completion done = next(remote.socket, number);
+        ASSERT_EQ(done.status, Status::ok) << remote.socket.failure();
+        ASSERT_EQ(done.bytes, passing_bytes(number));
+        ASSERT_TRUE(is_right(std::span{memory[number % places]}.first(done.bytes), 0, number))
+            << number;
+        if (begun < passing) {
+            ASSERT_EQ(receive(begun++), Status::ok);
+        }
+    }
+    EXPECT_EQ(remote.socket.close(patience()), Status::ok) << remote.socket.failure();
+    EXPECT_EQ(remote.child.wait(), (test::Exit{test::Exit::How::exited, 0}));
+}
+
 class StreamAfar : public testing::TestWithParam<Mode> {};
 INSTANTIATE_TEST_SUITE_P(In, StreamAfar,
                          testing::Values(Mode::dynamic, Mode::direct, Mode::indirect),
@@ -275,8 +332,7 @@ TEST_P(StreamAfar, EveryByteArrivesInOrderOver48Milliseconds) {
     const test::SettingScope distance{"MILLRACE_SOFT_MODE", "shaped:10g,latency=24ms"};
     constexpr std::size_t longest = 128 << 10;
     constexpr std::uint64_t places = 32;
-    const SourcePlan plan{GetParam(), 4 << 20, 8 << 20, longest, 32,
-                            GetParam() == Mode::dynamic};
+    const SourcePlan plan{GetParam(), 4 << 20, 8 << 20, longest, 32, GetParam() == Mode::dynamic};
     Remote remote = start_source(plan);
     Buffer memory{places * longest};
     const auto receive = [&](std::uint64_t number) {
@@ -289,8 +345,8 @@ TEST_P(StreamAfar, EveryByteArrivesInOrderOver48Milliseconds) {
         const Completion done = next(remote.socket, number);
         if (done.status == Status::closed) break;
         ASSERT_EQ(done.status, Status::ok) << remote.socket.failure();
-        ASSERT_TRUE(is_right(memory.bytes().subspan(number % places * longest, done.bytes),
-                             received, 7))
+        ASSERT_TRUE(
+            is_right(memory.bytes().subspan(number % places * longest, done.bytes), received, 7))
             << "behind " << received;
         received += done.bytes;
         ASSERT_EQ(receive(begun++), Status::ok);

@@ -5,10 +5,13 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <thread>
+#include <utility>
 
 #include "pair.hpp"
 #include "support/setting_scope.hpp"
@@ -50,6 +53,36 @@ TEST(StreamSizing, ARingHoldsBandwidthTimesDelayWithinItsBounds) {
     EXPECT_EQ(chosen_ring({400 * gigabit, 10s}), 64U << 20);
     EXPECT_EQ(chosen_ring({0, 0us}), 256U << 10);
     EXPECT_EQ(chosen_ring({~std::uint64_t{0}, 4'000s}), 64U << 20);
+}
+
+// Who holds thousands of idle ends gives each a small ring: what goes with it is smaller still.
+TEST(StreamSizing, AnEndWithASmallRingTakesLittleBesides) {
+    for (const std::size_t ring : {std::size_t{64}, std::size_t{4096}}) {
+        SocketOptions small = in_mode(Mode::dynamic, ring);
+        SocketOptions bounded = small;
+        bounded.admission.budget.registered_bytes = ring + 1024 + 256;
+        Pair pair{bounded, small};
+        constexpr std::size_t longest = 30'000;
+        const Bytes words = pattern(longest, 3);
+        Buffer into{longest};
+        for (int both_ways = 0; both_ways < 2; ++both_ways) {
+            ASSERT_EQ(pair.near->receive(into.slice(0, longest), 1, ReceiveFlags::wait_all),
+                      base::Status::ok);
+            std::thread writer{[&] {
+                // A byte alone, and more messages than there are slots.
+                for (std::size_t at = 0; at < 300; ++at) {
+                    EXPECT_EQ(pair.far->write_all(std::span{words}.subspan(at, 1), patience()),
+                              base::Status::ok);
+                }
+                EXPECT_EQ(pair.far->write_all(std::span{words}.subspan(300), patience()),
+                          base::Status::ok);
+            }};
+            EXPECT_EQ(next(*pair.near, 1).bytes, longest);
+            writer.join();
+            EXPECT_TRUE(std::ranges::equal(into.bytes().first(longest), words));
+            std::swap(pair.near, pair.far);
+        }
+    }
 }
 
 TEST(StreamSizing, AdvertisementsTakeThePlaceOfTheRing) {
@@ -138,8 +171,8 @@ TEST(StreamLongWay, APeerThatGoesWhileItIsMeasuredIsNoticed) {
     const connect::Address address = unused_address();
     Connector connector{address};
     {
-        connect::Listener listener = connect::Listener::listen(
-            address, {.service = "byte stream", .service_version = 4});
+        connect::Listener listener =
+            connect::Listener::listen(address, {.service = "byte stream", .service_version = 4});
         std::optional<connect::Link> link;
         for (const Deadline deadline = patience(); !link;) {
             ASSERT_FALSE(deadline.expired());

@@ -723,18 +723,18 @@ TEST(StreamSocket, SmallReceivesAreNotAdvertised) {
 TEST(StreamSocket, ReceivesOf16KiBAreAdvertisedWhereManyAreOffered) {
     constexpr std::size_t length = 16 << 10;
     Pair pair;
-    Buffer memory{6 * length};
+    Buffer memory{9 * length};
     const auto offer = [&](std::uint64_t id, std::size_t bytes) {
         return pair.far->receive(memory.slice(id * length, bytes), id, ReceiveFlags::wait_all);
     };
-    for (std::uint64_t id = 0; id < 3; ++id) ASSERT_EQ(offer(id, length), Status::ok);
-    EXPECT_EQ(pair.far->stats().adverts_sent, 0U) << "48 KiB are offered";
-    ASSERT_EQ(offer(3, length), Status::ok);
-    EXPECT_EQ(pair.far->stats().adverts_sent, 4U);
-    ASSERT_EQ(offer(4, length - 1), Status::ok);
-    EXPECT_EQ(pair.far->stats().adverts_sent, 4U) << "that one is too short";
-    fill(memory.slice(5 * length, length).bytes(), 0, 5);
-    ASSERT_EQ(pair.near->send(memory.slice(5 * length, length), 7), Status::ok);
+    for (std::uint64_t id = 0; id < 4; ++id) ASSERT_EQ(offer(id, length), Status::ok);
+    EXPECT_EQ(pair.far->stats().adverts_sent, 0U) << "64 KiB are offered";
+    ASSERT_EQ(offer(4, length), Status::ok);
+    EXPECT_EQ(pair.far->stats().adverts_sent, 5U);
+    ASSERT_EQ(offer(5, length - 1), Status::ok);
+    EXPECT_EQ(pair.far->stats().adverts_sent, 5U) << "that one is too short";
+    fill(memory.slice(8 * length, length).bytes(), 0, 5);
+    ASSERT_EQ(pair.near->send(memory.slice(8 * length, length), 7), Status::ok);
     EXPECT_EQ(next(*pair.near, 7).status, Status::ok);
     EXPECT_EQ(next(*pair.far, 0).bytes, length);
     EXPECT_TRUE(is_right(memory.slice(0, length).bytes(), 0, 5));
@@ -744,7 +744,7 @@ TEST(StreamSocket, ReceivesOf16KiBAreAdvertisedWhereManyAreOffered) {
 }
 
 TEST(StreamSocket, AShortReceiveThatIsOfferedAloneTakesItsBytesFromTheRing) {
-    constexpr std::size_t length = 32 << 10;
+    constexpr std::size_t length = 64 << 10;
     Pair pair;
     Buffer memory{2 * length};
     ASSERT_EQ(pair.far->receive(memory.slice(0, length), 0), Status::ok);
@@ -948,7 +948,9 @@ TEST(StreamDescriptor, IsQuietWhileNothingHappensAndTellsOfLoss) {
 /// A send that awaits an advertisement gives up by the clock, though the descriptor was at rest
 /// when it began and nothing else happens.
 TEST(StreamDescriptor, WakesForASendThatAwaitsAnAdvertisementInVain) {
-    Pair pair{in_mode(Mode::dynamic, 256 << 10)};
+    SocketOptions options = in_mode(Mode::dynamic, 256 << 10);
+    options.least_offered = 0;
+    Pair pair{options};
     Buffer memory{64 << 10};
     Buffer into{64 << 10};
     Completion done;

@@ -68,7 +68,7 @@ struct SocketOptions {
     /// so many bytes lately, all outstanding receives together: a sender would wait until one that
     /// is offered alone has been read and the next one comes, while through the ring both ends are
     /// busy. 0: however few.
-    std::size_t least_offered = std::size_t{64} << 10;
+    std::size_t least_offered = std::size_t{80} << 10;
     /// As least_advertised, for receives into plain memory, which is registered for each of them
     /// (unless `registrations` keeps those of receives). 0: 1 MiB, and none where bytes for the
     /// ring are stored: then both ends' copies, side by side, take less time than what a device
@@ -149,17 +149,17 @@ struct SocketStats {
     std::uint64_t adverts_stale = 0;  ///< ... that came late
     std::uint64_t adverts_withdrawn = 0;
     std::uint64_t adverts_forgone = 0;  ///< ... that short sends left for the ring
-    std::uint64_t phase_changes = 0;  ///< as a sender
-    std::uint64_t messages_sent = 0;  ///< of the protocol
+    std::uint64_t phase_changes = 0;    ///< as a sender
+    std::uint64_t messages_sent = 0;    ///< of the protocol
     std::uint64_t messages_received = 0;
-    std::uint64_t credits = 0;  ///< that came back: messages of this side that the peer took
-    std::uint64_t requests = 0;            ///< posted, for bytes and messages
-    std::uint64_t stalls_advert = 0;       ///< bytes had to wait: for an advertisement
-    std::uint64_t stalls_room = 0;         ///< ... for room in the peer's ring
-    std::uint64_t stalls_credit = 0;       ///< ... until the peer had taken messages
-    std::uint64_t stalls_request = 0;      ///< ... until the device had completed requests
-    std::uint64_t staged = 0;              ///< sends that were copied before they went
-    std::uint64_t registrations = 0;       ///< of plain memory, that were made
+    std::uint64_t credits = 0;         ///< that came back: messages of this side that the peer took
+    std::uint64_t requests = 0;        ///< posted, for bytes and messages
+    std::uint64_t stalls_advert = 0;   ///< bytes had to wait: for an advertisement
+    std::uint64_t stalls_room = 0;     ///< ... for room in the peer's ring
+    std::uint64_t stalls_credit = 0;   ///< ... until the peer had taken messages
+    std::uint64_t stalls_request = 0;  ///< ... until the device had completed requests
+    std::uint64_t staged = 0;          ///< sends that were copied before they went
+    std::uint64_t registrations = 0;   ///< of plain memory, that were made
     std::uint64_t registrations_kept = 0;  ///< ... that a RegistrationCache had
     std::uint64_t sleeps = 0;
     std::uint64_t events_sent = 0;  ///< wake-ups for a sleeping peer
@@ -270,7 +270,8 @@ class Socket {
     /// Sends a copy of some of the bytes, from the first on: `ok` and `size` > 0. They are under
     /// way when it returns, and need no further call of this side. Behind sends that are
     /// outstanding. A message: all of it. `too_large`: it is longer than 64 KiB, or does not fit
-    /// into the peer's ring; send() takes it.
+    /// into the peer's ring; send() takes it. Where bytes are posted, the first one registers
+    /// memory to copy them to: throws Error (resource_exhausted) if it cannot be.
     [[nodiscard]] base::Status write_some(std::span<const std::byte> from, std::size_t& size,
                                           const base::Deadline& deadline);
     /// The same of what can go now: `full` if that is nothing. Never blocks.

@@ -12,8 +12,8 @@
 //          512   ModeLine          fast, or the link's settings              owner
 //          576   PathLine          address, PSNs, MTU                        owner
 //          640   receive sub-ring  16 B x receive_entries                    peer's sends' executor
+//          …     receive queue     stride x receive_entries: idle ends, too  owner
 //          …     send sub-ring     16 B x send_entries                       our sends' executor
-//          …     receive queue     stride x receive_entries                  owner
 //          …     pending ring      stride x send_entries                     owner
 //          …     windows           key word per slot, 0: not bound           owner; peer clears
 //          …     stamps            16 B x entries, if (completion_stamp.hpp) executors
@@ -280,14 +280,14 @@ struct Geometry {
         return sizeof(PendingEntry) + (sges > bytes ? sges : bytes);
     }
     static constexpr std::size_t rings_offset = 640;
-    [[nodiscard]] constexpr std::size_t send_ring_offset() const noexcept {
+    [[nodiscard]] constexpr std::size_t receive_queue_offset() const noexcept {
         return rings_offset + std::size_t{receive_entries} * sizeof(CompletionEntry);
     }
-    [[nodiscard]] constexpr std::size_t receive_queue_offset() const noexcept {
-        return send_ring_offset() + std::size_t{send_entries} * sizeof(CompletionEntry);
+    [[nodiscard]] constexpr std::size_t send_ring_offset() const noexcept {
+        return receive_queue_offset() + receive_entries * receive_stride();
     }
     [[nodiscard]] constexpr std::size_t pending_offset() const noexcept {
-        return receive_queue_offset() + receive_entries * receive_stride();
+        return send_ring_offset() + std::size_t{send_entries} * sizeof(CompletionEntry);
     }
     [[nodiscard]] constexpr std::size_t windows_offset() const noexcept {
         return (pending_offset() + send_entries * pending_stride() + 63) & ~std::size_t{63};

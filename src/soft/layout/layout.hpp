@@ -10,7 +10,7 @@
 namespace millrace::soft {
 
 inline constexpr std::uint64_t node_magic = 0x31304544'4f4e524d;  // "MRNODE01"
-inline constexpr std::uint32_t layout_version = 10;
+inline constexpr std::uint32_t layout_version = 11;
 
 inline constexpr std::size_t cache_line = 64;
 inline constexpr std::size_t page_size = 4096;
