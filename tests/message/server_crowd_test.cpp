@@ -12,6 +12,7 @@
 #include <csignal>
 #include <cstdint>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -399,6 +400,35 @@ TEST_P(ServersApart, ResumeASessionThatWaitsForNothing) {
         ASSERT_EQ(client.stats().resumed, round);
         ASSERT_EQ(client.call(content(1, 2, 50), answer, patience()), Outcome::ok);
     }
+}
+
+TEST_P(ServersApart, TellHandlersOfARequestThatIsSentAgainWhenItsClientStopsWaiting) {
+    Running running{options(), [](Request& request) {
+                        const auto left = request.deadline().remaining();
+                        (void)request.answer(std::as_bytes(std::span{&left, 1}));
+                    }};
+    Breakable breakable{running.server.address(), resuming()};
+    Client& client = breakable.client;
+    Bytes answer;
+    ASSERT_EQ(client.call({}, answer, Deadline::never()), Outcome::ok);
+    breakable.cut();
+    ASSERT_TRUE(eventually([&] { return running.server.stats().away == 1; }));
+    std::uint64_t id = 0;
+    // Nobody takes it where it is sent to.
+    const Status status = client.submit({}, id, {.deadline = Deadline::after(100s)});
+    if (status == Status::peer_lost) GTEST_SKIP() << "it is noticed before";
+    ASSERT_EQ(status, Status::ok);
+    std::chrono::nanoseconds left{};
+    ASSERT_EQ(client.wait(
+                  [&](const Answer& given) {
+                      ASSERT_EQ(given.payload.size(), sizeof left);
+                      std::memcpy(&left, given.payload.data(), sizeof left);
+                  },
+                  patience()),
+              Status::ok);
+    EXPECT_EQ(client.stats().repeated, 1U);
+    EXPECT_GT(left, 10s);
+    EXPECT_LE(left, 101s);
 }
 
 TEST_P(ServersApart, BringAnAnswerThatWasGivenWhileTheClientWasAway) {
