@@ -225,6 +225,10 @@ void Client::State::take_welcome(const Welcome& welcome) {
                                        .behind = static_cast<std::uint16_t>(id - lowest),
                                        .limit_us = limit_of(limits[id & mask])};
             (void)send_long(pack(header), its.copy);
+            // Whoever took it back said so to a connection that may have been broken already.
+            if (its.call == Call::unwanted) {
+                (void)line->send(pack(SessionHeader{.id = id, .kind = SessionKind::cancel}), {});
+            }
         }
         if (is_dense) hint();
         if (former_server != welcome.server) send_control({.kind = SessionKind::moved});
