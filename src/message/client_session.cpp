@@ -204,6 +204,7 @@ void Client::State::take_welcome(const Welcome& welcome) {
     if (is_first) {
         places.resize(std::bit_ceil(std::size_t{options.window}));
         mask = places.size() - 1;
+        if (options.resumes) limits.resize(places.size());
     } else if (!welcome.resumed) {
         // Whether the former server executed them, nobody knows any more.
         for (; lowest != next_id; ++lowest) {
@@ -221,8 +222,13 @@ void Client::State::take_welcome(const Welcome& welcome) {
             const SessionHeader header{.id = id,
                                        .procedure = its.procedure,
                                        .kind = SessionKind::request,
-                                       .behind = static_cast<std::uint16_t>(id - lowest)};
+                                       .behind = static_cast<std::uint16_t>(id - lowest),
+                                       .limit_us = limit_of(limits[id & mask])};
             (void)send_long(pack(header), its.copy);
+            // Whoever took it back said so to a connection that may have been broken already.
+            if (its.call == Call::unwanted) {
+                (void)line->send(pack(SessionHeader{.id = id, .kind = SessionKind::cancel}), {});
+            }
         }
         if (is_dense) hint();
         if (former_server != welcome.server) send_control({.kind = SessionKind::moved});

@@ -35,6 +35,11 @@ struct Client::State {
         std::uint16_t procedure = 0;
         std::vector<std::byte> copy{};  ///< only if the session resumes
     };
+    /// How long a request is waited for, and from when on its server counts that (RequestOptions).
+    struct Limit {
+        base::Clock::time_point point = base::Clock::time_point::max();
+        base::Clock::time_point told_from = base::Clock::time_point::min();
+    };
     /// An answer that came while another one was waited for, or that never will.
     struct Kept {
         std::uint64_t id = 0;
@@ -79,13 +84,17 @@ struct Client::State {
                                   .limit_us = limit_of(said)});
     }
     [[nodiscard]] static std::uint32_t limit_of(const RequestOptions& said) noexcept {
-        if (said.deadline.point() == base::Clock::time_point::max()) return 0;
+        return limit_of(Limit{said.deadline.point(), said.told_from});
+    }
+    [[nodiscard]] static std::uint32_t limit_of(const Limit& limit) noexcept {
+        if (limit.point == base::Clock::time_point::max()) return 0;
+        const base::Clock::time_point from = limit.told_from == base::Clock::time_point::min()
+                                                 ? base::Clock::now()
+                                                 : limit.told_from;
+        if (limit.point <= from) return 1;
         constexpr std::int64_t most = std::numeric_limits<std::uint32_t>::max();
-        const auto left = std::chrono::ceil<std::chrono::microseconds>(
-            said.told_from == base::Clock::time_point::min()
-                ? said.deadline.remaining()
-                : said.deadline.point() - said.told_from);
-        return static_cast<std::uint32_t>(std::clamp<std::int64_t>(left.count(), 1, most));
+        const auto left = std::chrono::ceil<std::chrono::microseconds>(limit.point - from);
+        return static_cast<std::uint32_t>(std::min<std::int64_t>(left.count(), most));
     }
 
     [[gnu::always_inline]] base::Status submit(std::span<const std::byte> request,
@@ -124,17 +133,18 @@ struct Client::State {
     }
     void note_submitted(std::span<const std::byte> request, std::uint64_t& id,
                         const RequestOptions& said) {
-        if (options.resumes) copy(request, said.procedure);
+        if (options.resumes) copy(request, said);
         id = submitted(request.size());
     }
     [[gnu::noinline]] base::Status not_sent(base::Status status) noexcept {
         if (status == base::Status::full) ++counts.full;
         return status;
     }
-    [[gnu::noinline]] void copy(std::span<const std::byte> request, std::uint16_t procedure) {
+    [[gnu::noinline]] void copy(std::span<const std::byte> request, const RequestOptions& said) {
         Place& its = place(next_id);
-        its.procedure = procedure;
+        its.procedure = said.procedure;
         its.copy.assign(request.begin(), request.end());
+        limits[next_id & mask] = {said.deadline.point(), said.told_from};
     }
     [[gnu::always_inline]] std::uint64_t submitted(std::size_t size) noexcept {
         place(next_id).call = Call::wanted;
@@ -432,7 +442,8 @@ struct Client::State {
     std::uint64_t mask = 0;
     std::uint64_t max_request = 0;
     std::vector<Place> places;
-    std::size_t wanted = 0;  ///< places of calls that are
+    std::vector<Limit> limits;  ///< of their requests; only if the session resumes
+    std::size_t wanted = 0;     ///< places of calls that are
     std::deque<Kept> kept;
 
     std::uint32_t waits = 0;

@@ -138,6 +138,10 @@ void Server::State::forget_acknowledged(Peer& peer, std::uint64_t lowest) noexce
         kept.payload.clear();
         kept.id = 0;
     }
+    // What an honest client was to have READ of it, and sends again if it was not, is not below.
+    if (!peer.unread.empty()) [[unlikely]] {
+        std::erase_if(peer.unread, [&](std::uint64_t id) { return id < lowest; });
+    }
 }
 
 void Server::State::take_replies() {

@@ -366,6 +366,15 @@ void Server::State::watch(Peer& peer) {
     activate(peer);
 }
 
+Line Server::State::take_line(Peer& peer) {
+    // What is gathered at its place is posted there, and nobody would look for it elsewhere.
+    if (peer.is_gathering) peer.line->core().end_batch();
+    unwatch(peer);
+    Line line = std::move(*peer.line);
+    peer.line.reset();
+    return line;
+}
+
 void Server::State::unwatch(Peer& peer) noexcept {
     mailboxes.leave_out(peer.id.place);
     if (peer.line->is_wire()) {
@@ -397,9 +406,7 @@ void Server::State::join(Peer& peer, const Hello& hello) {
         if (former.line.has_value()) part(former, false);
         if (!grant(former, peer)) return;
         peer.line->pass();
-        unwatch(peer);
-        former.line.emplace(std::move(*peer.line));
-        peer.line.reset();
+        former.line.emplace(take_line(peer));
         vacate(peer);
         former.phase = Phase::joined;
         --counts.away;

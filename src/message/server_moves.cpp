@@ -232,9 +232,7 @@ void Server::State::give_up_place(ClientId former) noexcept {
 }
 
 void Server::State::send_on(Peer& newcomer, const Peer& former, const Hello& hello) {
-    unwatch(newcomer);
-    const auto line = std::make_shared<Line>(std::move(*newcomer.line));
-    newcomer.line.reset();
+    const auto line = std::make_shared<Line>(take_line(newcomer));
     vacate(newcomer);
     // If that server is gone, the client finds that its connection has ended, and so is its
     // session.

@@ -287,6 +287,8 @@ struct Server::State {
     [[nodiscard]] Peer* vacant_place();
     void watch(Peer& peer);
     void unwatch(Peer& peer) noexcept;
+    /// The connection of a newcomer that goes on elsewhere, in a session that is known.
+    [[nodiscard]] Line take_line(Peer& peer);
     /// Behind its hello. Its channel may be another client's then, who came back.
     void join(Peer& peer, const Hello& hello);
     /// `newcomer` may set the byte of the place of `peer`, if it shall. False: it is refused.

@@ -262,6 +262,30 @@ TEST_P(ServersInBatches, AnswerRightWhereBothSidesGather) {
     }
 }
 
+TEST_P(ServersInBatches, ResumeSessionsThoughTheyGather) {
+    ServerOptions chosen = options();
+    chosen.gather_turns = 64;
+    if (GetParam().has_rings()) chosen.carrier = ring::Carrier::post;
+    Running running{chosen};
+    ClientOptions asking = resuming();
+    asking.carrier = chosen.carrier;
+    Breakable one{running.server.address(), asking};
+    Client& client = one.client;
+    Bytes answer;
+    ASSERT_EQ(client.call(content(1, 0, 50), answer, patience()), Outcome::ok);
+    for (std::uint64_t round = 1; round <= 3; ++round) {
+        one.cut();
+        // The welcome to the new connection goes by another place than its hello came by.
+        const Deadline deadline = Deadline::after(10s);
+        while (client.stats().resumed != round && !deadline.expired()) {
+            ASSERT_EQ(client.wait([](const Answer&) {}, deadline), Status::empty);
+        }
+        ASSERT_EQ(client.stats().resumed, round);
+        ASSERT_EQ(client.call(content(1, round, 50), answer, patience()), Outcome::ok);
+        EXPECT_EQ(answer, content(1, round, 50));
+    }
+}
+
 /// WRITEs that `count` requests, all submitted before the server looks, and their answers take.
 std::pair<std::uint64_t, std::uint64_t> writes_of(std::uint64_t count, bool gathers) {
     test::CountedEndpoint of_server;

@@ -396,9 +396,12 @@ TEST_P(ServersThatMoveClients, ExecuteNothingTwiceWhereConnectionsBreakMeanwhile
     EXPECT_EQ(running.group.stats().joined, 4U) << "no session was lost";
 }
 
-TEST_P(ServersThatMoveClients, SendOnWhoHasNotHeardThatItWasMoved) {
-    RunningGroup running{3, options(), tell_server};
-    Breakable one{running.group.address(), resuming()};
+/// One who is moved and comes back, again and again, before it has read that it was.
+void send_on_a_client(const ServerOptions& options) {
+    RunningGroup running{3, options, tell_server};
+    ClientOptions asking = resuming();
+    asking.carrier = options.carrier;
+    Breakable one{running.group.address(), asking};
     ClientId id = ask(one.client);
     for (std::uint64_t round = 1; round <= 5; ++round) {
         const std::uint32_t to = (id.server + 1) % 3;
@@ -418,6 +421,15 @@ TEST_P(ServersThatMoveClients, SendOnWhoHasNotHeardThatItWasMoved) {
     EXPECT_EQ(running.group.stats().joined, 1U);
     EXPECT_EQ(running.group.stats().clients, 1U);
     EXPECT_EQ(running.group.stats().away, 0U);
+}
+
+TEST_P(ServersThatMoveClients, SendOnWhoHasNotHeardThatItWasMoved) { send_on_a_client(options()); }
+
+TEST_P(ServersThatMoveClients, SendOnWhatTheyHaveBegunToGather) {
+    ServerOptions chosen = options();
+    chosen.gather_turns = 64;
+    chosen.carrier = ring::Carrier::post;
+    send_on_a_client(chosen);
 }
 
 TEST_P(ServersThatMoveClients, GetThePlacesOfThoseBackWhoAreKilledMeanwhile) {

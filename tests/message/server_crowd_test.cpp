@@ -8,10 +8,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <csignal>
 #include <cstdint>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -399,6 +401,72 @@ TEST_P(ServersApart, ResumeASessionThatWaitsForNothing) {
         ASSERT_EQ(client.stats().resumed, round);
         ASSERT_EQ(client.call(content(1, 2, 50), answer, patience()), Outcome::ok);
     }
+}
+
+TEST_P(ServersApart, TellHandlersOfARequestThatIsSentAgainWhenItsClientStopsWaiting) {
+    Running running{options(), [](Request& request) {
+                        const auto left = request.deadline().remaining();
+                        (void)request.answer(std::as_bytes(std::span{&left, 1}));
+                    }};
+    Breakable breakable{running.server.address(), resuming()};
+    Client& client = breakable.client;
+    Bytes answer;
+    ASSERT_EQ(client.call({}, answer, Deadline::never()), Outcome::ok);
+    breakable.cut();
+    ASSERT_TRUE(eventually([&] { return running.server.stats().away == 1; }));
+    std::uint64_t id = 0;
+    // Nobody takes it where it is sent to.
+    const Status status = client.submit({}, id, {.deadline = Deadline::after(100s)});
+    if (status == Status::peer_lost) GTEST_SKIP() << "it is noticed before";
+    ASSERT_EQ(status, Status::ok);
+    std::chrono::nanoseconds left{};
+    ASSERT_EQ(client.wait(
+                  [&](const Answer& given) {
+                      ASSERT_EQ(given.payload.size(), sizeof left);
+                      std::memcpy(&left, given.payload.data(), sizeof left);
+                  },
+                  patience()),
+              Status::ok);
+    EXPECT_EQ(client.stats().repeated, 1U);
+    EXPECT_GT(left, 10s);
+    EXPECT_LE(left, 101s);
+}
+
+TEST_P(ServersApart, HearOnceMoreWhatIsNotWantedAnyMore) {
+    std::mutex mutex;
+    std::vector<Reply> later;
+    std::atomic<std::uint64_t> unwanted{0};
+    Server server = Server::listen(unique_address(), options());
+    server.on_unwanted([&](ClientId, std::uint64_t id) { unwanted = id; });
+    test::ServingThread<Server> serving{server, [&](Server& its) {
+                                            return its.serve(
+                                                [&](Request& request) {
+                                                    const std::lock_guard guard{mutex};
+                                                    later.push_back(request.defer());
+                                                },
+                                                Deadline::never());
+                                        }};
+    Breakable breakable{server.address(), resuming()};
+    Client& client = breakable.client;
+    std::uint64_t id = 0;
+    ASSERT_EQ(client.submit(content(1, 1, 100), id), Status::ok);
+    ASSERT_TRUE(eventually([&] { return server.stats().pending == 1; }));
+    breakable.cut();
+    ASSERT_TRUE(eventually([&] { return server.stats().away == 1; }));
+    // What it says now is lost with the connection.
+    EXPECT_TRUE(client.cancel(id));
+    const Deadline deadline = patience();
+    while (client.stats().resumed == 0 && !deadline.expired()) {
+        (void)client.wait([](const Answer&) {}, deadline);
+    }
+    ASSERT_EQ(client.stats().resumed, 1U);
+    while (unwanted == 0 && !deadline.expired()) {
+        EXPECT_NE(client.poll([](const Answer&) { FAIL() << "of what was taken back"; }),
+                  Status::ok);
+    }
+    EXPECT_EQ(unwanted, id);
+    EXPECT_TRUE(eventually([&] { return server.stats().pending == 0; }));
+    serving.stop();
 }
 
 TEST_P(ServersApart, BringAnAnswerThatWasGivenWhileTheClientWasAway) {

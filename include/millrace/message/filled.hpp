@@ -1,4 +1,6 @@
 // What a program's callable made of the room that it was given. Used by whatever sends in place.
+//
+//     const std::size_t used = message::detail::filled(room, fill);   // then used bytes are sent
 #pragma once
 
 #include <algorithm>
