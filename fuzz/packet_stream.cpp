@@ -181,8 +181,14 @@ class Session {
         PacketHead head;
         std::span<const std::byte> payload;
         if (end_.failure().empty() && parse(packet, head, payload) && head.token == 1) {
+            // What was acknowledged long ago is of a packet that others have overtaken. Numbers
+            // wrap: of 2^31 packets ago, it would seem to be to come.
+            const std::int32_t behind = distance(head.acknowledged, end_.end());
             const std::uint32_t limit = head.acknowledged + head.room;
-            if (distance(limit_, limit) > 0) limit_ = limit;
+            if (behind >= 0 && behind <= static_cast<std::int32_t>(2 * most_packets) &&
+                distance(limit_, limit) > 0) {
+                limit_ = limit;
+            }
         }
     }
     void give_back(std::uint32_t slot) {
