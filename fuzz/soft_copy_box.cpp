@@ -206,10 +206,10 @@ class Session {
                 "two queue pairs of this process can be connected");
         {
             const std::lock_guard guard{process().queue_pairs_mutex()};
-            process().copies().serve(owner().copy_granter(), *owner().peer, true);
+            process().copies().serve(owner().copy_granter(), *owner().connection.peer(), true);
         }
         const std::uint64_t word = owner().block.news->copy_box.load();
-        peer_ = owner().peer;
+        peer_ = owner().connection.peer();
         const auto block = peer_->map_block(static_cast<std::uint32_t>(word),
                                             static_cast<std::uint32_t>(word >> 32));
         require(block.has_value() && block->size >= soft::copy_box_size, "there is a copy box");
