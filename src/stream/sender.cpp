@@ -30,8 +30,6 @@ Sender::Sender(const DirectionTerms& terms, const Terms& own)
       ring_piece_{ring_piece(terms, own.ring_piece_bytes)},
       coalesced_bytes_{own.coalesced_bytes},
       awaited_bytes_{terms.mode == Mode::dynamic ? own.awaited_bytes : 0},
-      held_ring_{own.held_ring_bytes == 0 ? terms.ring_bytes
-                                          : std::min(own.held_ring_bytes, terms.ring_bytes)},
       short_bytes_{terms.mode == Mode::dynamic ? own.short_bytes : 0},
       short_sends_{own.short_sends},
       sends_{own.sends},
@@ -297,8 +295,7 @@ void Sender::note_piece(std::uint64_t places, bool ends_message) noexcept {
         run_left_ -= std::min(run_left_, places);
         return;
     }
-    std::uint64_t room = room_in_one_piece();
-    if (may_hold_back()) room = std::min(room, room_to_fill());
+    const std::uint64_t room = room_in_one_piece();
     std::uint64_t end = queued_;
     if (terms_.keeps_messages()) end = ends_message ? sequence_ : sends_[current_].end;
     run_left_ = std::min(room - std::min(room, places), end - sequence_);

@@ -18,10 +18,9 @@
 //
 // Where the program sends faster than the receiver copies, the ring never gets empty, and so
 // nothing is ever advertised in time: one late ADVERT, and everything is copied from then on, which
-// takes twice as long. So a long send that finds the ring too full for it, or as many bytes there
-// as keep a receiver busy (Terms::held_ring_bytes), is held back until the ring is empty. The
-// receiver advertises then, before it acknowledges the last byte, if it has a receive; the send
-// goes there.
+// takes twice as long. So a long send that finds the ring too full for it is held back until the
+// ring is empty. The receiver advertises then, before it acknowledges the last byte, if it has a
+// receive; the send goes there.
 //
 // Often it has none at that moment: its program has as many completions to look at as there were
 // receives, and offers the next receive when it is through with one of them. So a send that was
@@ -166,13 +165,12 @@ class Sender {
         return ring_written_ > std::max(ring_taken_, unhurried_) && adverts_.empty() &&
                !shut_down_ && sequence_ >= impatient_ && unsent() < coalesced_bytes_;
     }
-    /// Requires unsent() != 0. What is unsent waits until the receiver has taken all that lies in
-    /// its ring.
+    /// What is unsent waits until the receiver has taken all that lies in its ring.
     [[nodiscard]] bool holds_back() const noexcept {
-        if (!may_hold_back() || ring_written_ == ring_taken_ || !adverts_.empty()) return false;
-        const Send& next = sends_[current_];
-        return next.end - next.begin >= awaited_bytes_ &&
-               (is_held_ || unsent() > (next.at_once ? room() : room_to_fill()));
+        return awaited_bytes_ != 0 && ring_written_ != ring_taken_ && adverts_.empty() &&
+               adverts_seen_ != 0 && ring_written_ >= held_from_ &&
+               (is_held_ || unsent() > room()) &&
+               sends_[current_].end - sends_[current_].begin >= awaited_bytes_;
     }
     /// What is unsent waits for an advertisement that is late: behind direct transfers, or behind
     /// the ring, which it was held back from until it was empty.
@@ -195,10 +193,6 @@ class Sender {
     /// ring as many as it takes, as it is known when the next advertisement can come.
     [[nodiscard]] std::uint64_t bytes_to_copy() const noexcept {
         return is_direct(phase_) ? unsent() : std::min(unsent(), terms_.ring_bytes);
-    }
-    /// Of the ring, before long sends are held back.
-    [[nodiscard]] std::uint64_t room_to_fill() const noexcept {
-        return held_ring_ - std::min(held_ring_, ring_written_ - ring_taken_);
     }
     /// Requires unsent() != 0. Of a message all bytes are away, and there is no room in the ring
     /// for its mark.
@@ -230,10 +224,6 @@ class Sender {
     [[nodiscard]] std::uint64_t minimum(const Advert& advert) const noexcept {
         return advert.wait_all ? advert.remaining : least_;
     }
-    /// Long sends: there was an advertisement, and the last one was not waited for in vain lately.
-    [[nodiscard]] bool may_hold_back() const noexcept {
-        return awaited_bytes_ != 0 && adverts_seen_ != 0 && ring_written_ >= held_from_;
-    }
     [[nodiscard]] bool phase_possible(Phase phase) const noexcept;
     void change_phase(Phase phase) noexcept;
     [[nodiscard]] bool leaves_adverts() noexcept;
@@ -254,7 +244,6 @@ class Sender {
     std::uint64_t ring_piece_;  ///< of a transfer to the ring
     std::uint32_t coalesced_bytes_;
     std::uint64_t awaited_bytes_;
-    std::uint64_t held_ring_;  ///< bytes in the ring, before long sends are held back
     std::uint64_t short_bytes_;
     std::uint32_t short_sends_;
     BoundedQueue<Send> sends_;

@@ -1,6 +1,5 @@
 // How a socket comes to be: memory, the exchange of its addresses, agreeing on a mode, listening
 // and connecting.
-#include <algorithm>
 #include <bit>
 #include <chrono>
 #include <cstdint>
@@ -279,11 +278,7 @@ void Socket::Core::meet(const Facts& peer) {
     stores = peer_memory != nullptr;
     peer_ring = peer_memory.get();
     // Where the ring is posted to, that takes as many requests as a direct transfer.
-    if (stores) {
-        terms.short_bytes = short_bytes;
-        // On a longer way, all of the ring is under way until its advertisement can come.
-        terms.held_ring_bytes = std::max<std::uint64_t>(peer.ring_bytes / 8, ring_piece_bytes);
-    }
+    if (stores) terms.short_bytes = short_bytes;
     connection.emplace(terms);
     if (options.least_advertised_plain == 0) {
         // Who may store there may be stored to: memory is addressable both ways.

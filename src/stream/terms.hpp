@@ -47,9 +47,6 @@ struct Terms {
     /// Sends of so many bytes wait for an empty ring, if they do not fit into it (Sender::
     /// holds_back); 0: none do.
     std::uint64_t awaited_bytes = 0;
-    /// ... and once so many bytes lie there, of a larger one: enough to keep a receiver busy until
-    /// its advertisement has come, and less to be copied until then; 0: all of the ring.
-    std::uint64_t held_ring_bytes = 0;
     /// Sends of fewer bytes go to the ring, from the `short_sends`th in a row on that found an
     /// advertisement: that would be a receive, a WRITE and a message for few bytes (Sender::
     /// forgoes); 0: advertisements are always used.

@@ -563,59 +563,6 @@ TEST_F(StreamSenderOfPieces, HoldsNothingBackBetweenThePiecesOfARun) {
     EXPECT_TRUE(sender.holds_back());
 }
 
-// As above, and 8 bytes in the ring are enough.
-class StreamSenderThatFillsAPartOfTheRing : public StreamSender {
-  protected:
-    StreamSenderThatFillsAPartOfTheRing() {
-        Terms terms = own();
-        terms.awaited_bytes = 6;
-        terms.ring_piece_bytes = 4;
-        terms.held_ring_bytes = 8;
-        sender = Sender{{Mode::dynamic, 16, 3}, terms};
-        EXPECT_EQ(sender.on_advert(advert(0, 0, 0, 2)), Violation::none);
-        EXPECT_EQ(sender.send(next_id++, 2), Status::ok);
-        EXPECT_TRUE(transfer());
-    }
-    [[nodiscard]] int pieces_that_go() {
-        int count = 0;
-        while (transfer()) ++count;
-        return count;
-    }
-};
-
-TEST_F(StreamSenderThatFillsAPartOfTheRing, HoldsLongSendsBackBehindIt) {
-    send(40);
-    EXPECT_FALSE(transfer());
-    sender.stop_awaiting();
-    EXPECT_EQ(pieces_that_go(), 2);
-    EXPECT_TRUE(sender.holds_back());
-    // The ring is empty, and the next advertisement there.
-    ASSERT_EQ(sender.on_advert(advert(10, 2, 1, 16)), Violation::none);
-    ASSERT_EQ(sender.on_acknowledgement(acknowledgement(8)), Violation::none);
-    const auto made = transfer();
-    ASSERT_TRUE(made);
-    EXPECT_TRUE(made->direct);
-}
-
-TEST_F(StreamSenderThatFillsAPartOfTheRing, FillsAllOfItOnceThatWasInVain) {
-    send(40);
-    EXPECT_FALSE(transfer());
-    sender.stop_awaiting();
-    EXPECT_EQ(pieces_that_go(), 2);
-    ASSERT_EQ(sender.on_acknowledgement(acknowledgement(8)), Violation::none);
-    EXPECT_FALSE(transfer());
-    EXPECT_TRUE(sender.is_awaiting());
-    sender.stop_awaiting();
-    EXPECT_EQ(pieces_that_go(), 4) << "of which two go over the end of the ring";
-}
-
-TEST_F(StreamSenderThatFillsAPartOfTheRing, HoldsNothingBackThatIsToGoAtOnce) {
-    send_indirectly(4);
-    ASSERT_EQ(sender.send(next_id++, 10, false, true), Status::ok);
-    EXPECT_FALSE(sender.holds_back());
-    for (std::uint64_t left = 10; left != 0; left = sender.unsent()) ASSERT_TRUE(transfer());
-}
-
 TEST(StreamSenderOfALargeRing, HasItUnderWayWithFewPieces) {
     Terms own;
     own.ring_piece_bytes = 4;
