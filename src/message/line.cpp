@@ -20,7 +20,8 @@ base::Status Line::look_otherwise(std::span<const std::byte>& message) {
 }
 
 base::Status Line::look_at_fetched(std::span<const std::byte>& message) {
-    if (large_->pump() != base::Status::ok) (void)core_->lost_or_closed();
+    const bool is_lost = large_->pump() != base::Status::ok;
+    if (is_lost) (void)core_->lost_or_closed();
     arrived_ = large_->arrival();
     if (arrived_ != Arrival::none) {
         taken_ = nothing;
@@ -29,10 +30,12 @@ base::Status Line::look_at_fetched(std::span<const std::byte>& message) {
     }
     if (!large_->is_busy()) note_otherwise();
     if (!large_->holds_ring()) return look_in_pieces(message);
-    // An end is found all the same.
+    // An end is found all the same; and what lies behind a message that can never be READ is not
+    // waited for.
     Piece piece;
     const base::Status status = core_->look(piece);
-    return status == base::Status::ok ? base::Status::empty : status;
+    if (status != base::Status::ok) return status;
+    return is_lost ? core_->lost_or_closed() : base::Status::empty;
 }
 
 base::Status Line::look_at_wire(std::span<const std::byte>& message) {

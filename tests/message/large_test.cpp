@@ -456,6 +456,21 @@ TEST_P(LargeMessagesOfLiars, EndTheirConnectionAlone) {
     EXPECT_FALSE(deadline.expired());
 }
 
+// A server spun for its patience, while what lay behind hid that nothing of it could come.
+TEST_P(LargeMessagesOfLiars, AreNotWaitedForThoughMoreLiesBehindThem) {
+    ServerOptions chosen = options();
+    chosen.max_request_bytes = a_megabyte;
+    chosen.patience = std::chrono::hours{1};
+    Running running{chosen, serve_sizes};
+    Hostile hostile{running.server};
+    (void)hostile.join(true);
+    hostile.send(
+        {.id = 1, .kind = SessionKind::request_by_read},
+        pack(Announcement{.address = 4096, .rkey = 7, .is_in_order = true, .length = 100'000}));
+    hostile.send({.id = 2, .procedure = 1}, bytes_in(8));
+    EXPECT_TRUE(hostile.is_dismissed());
+}
+
 TEST_P(LargeMessagesOf, AreExecutedOnceWhenChannelsBreak) {
     std::mutex mutex;
     std::multiset<std::uint64_t> executed;
@@ -478,9 +493,7 @@ TEST_P(LargeMessagesOf, AreExecutedOnceWhenChannelsBreak) {
     std::uint64_t sent = 0;
     std::uint64_t answered = 0;
     // Nobody may have noticed the first breaks before all was answered.
-    const auto goes_on = [&] {
-        return sent < requests || breakable.client.stats().resumed == 0;
-    };
+    const auto goes_on = [&] { return sent < requests || breakable.client.stats().resumed == 0; };
     while (answered != sent || goes_on()) {
         while (goes_on()) {
             Bytes request = content(1, sent, sent % 3 == 0 ? 200 : 200'000 + sent);
