@@ -35,6 +35,10 @@ run(${PREFIX}/bin/millrace devices)
 # is asked, which takes half as long without optimisation.
 set(configure ${CMAKE_COMMAND} -G ${GENERATOR} -DCMAKE_PREFIX_PATH=${PREFIX}
   -DCMAKE_CXX_COMPILER=${CXX} -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_FLAGS_RELEASE=-O0)
+find_program(CCACHE ccache)
+if(CCACHE)
+  list(APPEND configure -DCMAKE_CXX_COMPILER_LAUNCHER=${CCACHE} -DCMAKE_C_COMPILER_LAUNCHER=${CCACHE})
+endif()
 run(${configure} -S ${SOURCE} -B ${WORK}/build)
 run(${CMAKE_COMMAND} --build ${WORK}/build)
 run(${WORK}/build/uses_floors)
