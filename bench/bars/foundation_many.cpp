@@ -4,7 +4,6 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
-#include <ctime>
 #include <span>
 #include <thread>
 #include <utility>
@@ -107,16 +106,9 @@ double processor_share_of_idle() {
             auto channels = accept_all(pair, count);
             connect::Hub hub;
             serve(hub, channels);
-            (void)hub.run(base::Deadline::after(std::chrono::milliseconds{500}));  // all are quiet
-            timespec before{}, after{};
-            clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &before);
-            (void)hub.run(base::Deadline::after(std::chrono::seconds{2}));
-            clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &after);
+            const double share = processor_share_of(hub);
             pair.meet();
-            return 100.0 *
-                   (static_cast<double>(after.tv_sec - before.tv_sec) +
-                    static_cast<double>(after.tv_nsec - before.tv_nsec) / 1e9) /
-                   2.0;
+            return share;
         },
         [&](Pair& pair) {
             const auto channels = connect_all(address_of_first(pair), count);

@@ -7,7 +7,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
+#include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -16,6 +18,7 @@
 
 #include "framework/meeting.hpp"
 #include "framework/pair.hpp"
+#include "millrace/connect/hub.hpp"
 
 namespace millrace::bench {
 
@@ -49,6 +52,20 @@ struct Use {
     }
     rollup >> use.kibibytes;
     return use;
+}
+
+/// Of a core, for a hub whose ends have nothing to do, in percent.
+[[nodiscard]] inline double processor_share_of(connect::Hub& hub) {
+    (void)hub.run(base::Deadline::after(std::chrono::milliseconds{500}));  // all are quiet
+    timespec before{}, after{};
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &before);
+    const base::Status status = hub.run(base::Deadline::after(std::chrono::seconds{2}));
+    require(status == base::Status::timed_out, "ends that stay idle");
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &after);
+    return 100.0 *
+           (static_cast<double>(after.tv_sec - before.tv_sec) +
+            static_cast<double>(after.tv_nsec - before.tv_nsec) / 1e9) /
+           2.0;
 }
 
 /// What one more idle end, in a loop, takes of the process that has accepted it. `Kind`:

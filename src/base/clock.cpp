@@ -23,9 +23,6 @@
 
 #include <fcntl.h>
 #include <unistd.h>
-#if defined(__x86_64__)
-#include <emmintrin.h>
-#endif
 
 #include <string_view>
 
@@ -54,14 +51,11 @@ std::int64_t system_now() noexcept {
 /// without, because the fence costs as much as the system clock).
 std::uint64_t ordered_ticks() noexcept {
 #if defined(__x86_64__)
-    _mm_lfence();
-    return __builtin_ia32_rdtsc();
+    __builtin_ia32_lfence();
 #elif defined(__aarch64__)
     asm volatile("isb" ::: "memory");
-    return ticks();
-#else
-    return ticks();
 #endif
+    return ticks();
 }
 
 bool processor_counter_is_invariant() noexcept {
