@@ -129,6 +129,13 @@ std::shared_ptr<PeerNode> Node::peer(std::uint32_t number) {
     return peer;
 }
 
+bool Node::is_free(std::uint32_t number) const noexcept {
+    const base::Uncancelled held;
+    if (!usable() || number == this->number()) return false;
+    if (number == 0 || number > max_node_number) return true;
+    return nobody_listens_as(fabric_, number);
+}
+
 std::vector<std::uint32_t> Node::node_numbers() const {
     const base::Uncancelled held;
     return list_nodes(::geteuid(), fabric_);

@@ -67,6 +67,10 @@ class Node {
     /// none now, or it is not ours to talk to (logged). Cold path, never blocks for long.
     [[nodiscard]] std::shared_ptr<PeerNode> peer(std::uint32_t number);
 
+    /// Is there certainly no process with that number now? That `peer` finds none may have other
+    /// reasons: no descriptor left for it, a process that cannot be looked into. Cold path.
+    [[nodiscard]] bool is_free(std::uint32_t number) const noexcept;
+
     /// The numbers of all nodes that there are now, ours included. Reads /proc. May throw.
     [[nodiscard]] std::vector<std::uint32_t> node_numbers() const;
     /// Our multicast memberships: `groups_per_node` entries; and the epoch that everybody's have.

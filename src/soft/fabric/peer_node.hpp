@@ -35,6 +35,9 @@ void find_members(const GroupEntry* table, std::uint32_t node,
                                                         std::uint32_t number,
                                                         std::shared_ptr<Liveness> liveness);
 
+/// True: no process has the number. False also where that cannot be told.
+[[nodiscard]] bool nobody_listens_as(std::string_view fabric, std::uint32_t number) noexcept;
+
 /// This process's node as a peer of itself. `usable` outlives it through `memory`'s owner.
 [[nodiscard]] std::shared_ptr<PeerNode> own_node_as_peer(
     std::uint32_t number, std::shared_ptr<NodeMemory> memory, std::shared_ptr<RegionTable> regions,

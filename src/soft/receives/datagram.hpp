@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include "fabric/node.hpp"
@@ -42,6 +43,7 @@ class Datagram {
     [[nodiscard]] bool see(std::vector<SeenSender>& seen) const noexcept;
     /// Has the sender let go of what it did when its hazard word was `word`? With `region`: of
     /// that.
+    /// False where it cannot be told.
     [[nodiscard]] bool sender_out(std::uint32_t node, std::uint64_t word,
                                   const FencedKey* region = nullptr) const noexcept;
 
@@ -77,8 +79,13 @@ class Datagram {
         SeenSender sender;
         std::uint64_t registrations;
     };
+    [[nodiscard]] bool process_gone(std::uint32_t node, std::uint64_t word) const;
+
     Node& node_;
     SenderTable senders_;
+    /// The process that was asked after last: one that is stopped is asked after again and again.
+    mutable std::mutex asked_mutex_;
+    mutable std::shared_ptr<PeerNode> asked_;
     std::uint32_t mask_;
     std::unique_ptr<CompletionEntry[]> ring_;
     std::unique_ptr<ArrivalFacts[]> facts_;

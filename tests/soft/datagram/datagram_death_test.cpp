@@ -2,6 +2,7 @@
 // back, and its memory is its own.
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -114,6 +115,54 @@ TEST(DatagramDeath, OfASenderThatStoppedInTheMiddleOfASendEndsTheWait) {
     child.kill_and_wait();
     EXPECT_EQ(soft::dereg_mr(station.mr), 0);
     station.mr = nullptr;
+}
+
+/// While it lives, this process gets no further descriptor.
+class NoMoreDescriptors {
+  public:
+    NoMoreDescriptors() {
+        EXPECT_EQ(::getrlimit(RLIMIT_NOFILE, &before_), 0);
+        const rlimit none{0, before_.rlim_max};
+        EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
+    }
+    ~NoMoreDescriptors() { EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &before_), 0); }
+    NoMoreDescriptors(const NoMoreDescriptors&) = delete;
+    NoMoreDescriptors& operator=(const NoMoreDescriptors&) = delete;
+
+  private:
+    rlimit before_{};
+};
+
+// A sender that was held for gone because it could not be reached lost its receive to another one,
+// and wrote over that one's message when it went on.
+TEST(DatagramDeath, IsNotBelievedOfASenderThatCannotBeReached) {
+    StationOptions options;
+    options.shared_memory = false;
+    Station station{options};
+    ibv_qp* const qp = station.datagram();
+    for (std::uint64_t i = 0; i < 16; ++i) ASSERT_EQ(station.receive(qp, i, i * 8192, 8192), 0);
+    ChildProcess child = flood(qp, 4096);
+    const soft::Datagram& datagram = *static_cast<const soft::QueuePair*>(qp)->datagram;
+    std::vector<soft::SeenSender> seen;
+    const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds{20};
+    while (seen.empty() && std::chrono::steady_clock::now() < limit) {
+        while (const auto wc = station.poll_once()) {
+            ASSERT_EQ(station.receive(qp, wc->wr_id, wc->wr_id * 8192, 8192), 0);
+        }
+        ASSERT_TRUE(child.stop());
+        ASSERT_TRUE(datagram.see(seen));
+        if (!seen.empty()) break;
+        child.resume();
+        std::this_thread::sleep_for(std::chrono::milliseconds{1});
+    }
+    ASSERT_EQ(seen.size(), 1U) << "it was never stopped in the middle of a send";
+    {
+        const NoMoreDescriptors none;
+        EXPECT_FALSE(datagram.sender_out(seen[0].node, seen[0].word));
+    }
+    EXPECT_FALSE(datagram.sender_out(seen[0].node, seen[0].word));
+    child.kill_and_wait();
+    EXPECT_TRUE(datagram.sender_out(seen[0].node, seen[0].word));
 }
 
 TEST(DatagramFence, KeepsMemoryThatAStoppedSenderMayStillWriteTo) {
