@@ -264,7 +264,7 @@ void keeps_order_where_the_ring_wraps(ring::Design design, Options asked = {}) {
         asked.ring.capacity = Kind<T>::capacity(size);
         AnyEnds<T> ends{design, asked};
         ASSERT_TRUE(ends.producer && ends.consumer);
-        const std::uint64_t rounds = size == large_ring ? 9 : 40;
+        const std::uint64_t rounds = size == large_ring ? 9 : 12;
         const std::uint64_t fill = size == large_ring ? 377 : size;
         std::uint64_t sent = 0;
         std::uint64_t taken = 0;
@@ -325,13 +325,13 @@ void says_full_and_goes_on(ring::Design design, int rounds = 5, Options asked = 
 
 template <class T>
 void keeps_order_where_counters_wrap(ring::Design design, Options asked = {}) {
-    for (const std::uint64_t initial : {(std::uint64_t{1} << 32) - 360, std::uint64_t{0} - 360,
-                                        std::uint64_t{0} - 8, (std::uint64_t{1} << 35) - 360}) {
+    for (const std::uint64_t initial : {(std::uint64_t{1} << 32) - 120, std::uint64_t{0} - 120,
+                                        std::uint64_t{0} - 8, (std::uint64_t{1} << 35) - 120}) {
         asked.ring.capacity = Kind<T>::capacity(3);
         const ring::detail::FirstPosition begins{initial};
         AnyEnds<T> ends{design, asked};
         ASSERT_TRUE(ends.producer && ends.consumer);
-        for (std::uint64_t i = 0; i < 50; ++i) {
+        for (std::uint64_t i = 0; i < 20; ++i) {
             ASSERT_EQ(ends.put(i), Status::ok);
             ASSERT_EQ(ends.take(), i);
         }
@@ -440,7 +440,7 @@ void takes_items_in_place_and_in_batches(ring::Design design, Options asked = {}
     asked.ring.capacity = Kind<T>::capacity(7);
     AnyEnds<T> ends{design, asked};
     ASSERT_TRUE(ends.producer && ends.consumer);
-    constexpr std::uint64_t items = 300;
+    constexpr std::uint64_t items = 150;
     std::uint64_t sent = 0;
     std::uint64_t taken = 0;
     const Deadline deadline = Deadline::after(40s);

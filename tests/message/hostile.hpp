@@ -5,8 +5,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <span>
+#include <thread>
 
 #include "line.hpp"
 #include "message/serving.hpp"
@@ -62,6 +64,7 @@ struct Hostile {
         while (!deadline.expired()) {
             if (!line.is_wire()) {
                 if (line.link().peer_now() != connect::PeerState::alive) return true;
+                std::this_thread::sleep_for(std::chrono::microseconds{200});
                 continue;
             }
             std::span<const std::byte> message;

@@ -231,7 +231,7 @@ TEST_P(ServersApart, GetThePlacesOfKilledClientsBackWhileOthersAreServed) {
         return times;
     };
     (void)serve_until([&] { return server.stats().joined == 1; });
-    for (std::uint64_t round = 0; round < repetitions(15); ++round) {
+    for (std::uint64_t round = 0; round < repetitions(8); ++round) {
         const std::uint64_t joined = server.stats().joined;
         std::vector<ChildProcess> victims;
         for (std::uint64_t whose = 0; whose < 3; ++whose) {

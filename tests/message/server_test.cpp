@@ -443,6 +443,7 @@ TEST_P(Servers, AreNotBlockedByAClientThatDoesNotRead) {
     };
     while (!is_dropped() && !deadline.expired()) {
         ASSERT_EQ(other.call({}, answer, patience()), Outcome::ok);
+        std::this_thread::sleep_for(1ms);
     }
     EXPECT_FALSE(deadline.expired());
     running.stop();
@@ -864,25 +865,29 @@ TEST_P(Servers, AreQuietInALoopBesideIdleClients) {
     Server server = Server::listen(unique_address(), options());
     const int descriptor = server.descriptor();
     std::atomic<int> step{0};
+    const auto reach = [&](int which) {
+        step = which;
+        step.notify_all();
+    };
     std::thread other{[&] {
         Client client = Client::connect(server.address(), options_of_client(), patience());
-        step = 1;
-        while (step < 2) std::this_thread::yield();
+        reach(1);
+        step.wait(1);
         Bytes answer;
         EXPECT_EQ(client.call(content(1, 1, 64), answer, patience()), Outcome::ok);
-        step = 3;
-        while (step < 4) std::this_thread::yield();
+        reach(3);
+        step.wait(3);
     }};
     while (step < 1) (void)server.turn(echo);
     ASSERT_TRUE(test::goes_quiet(descriptor, [&] { (void)server.turn(echo); }));
-    step = 2;
+    reach(2);
     const Deadline deadline = patience();
     while (step < 3 && !deadline.expired()) {
         ASSERT_TRUE(test::becomes_readable(descriptor, 20'000ms));
         (void)server.turn(echo);
     }
     ASSERT_TRUE(test::goes_quiet(descriptor, [&] { (void)server.turn(echo); }));
-    step = 4;
+    reach(4);
     other.join();
 }
 

@@ -336,7 +336,7 @@ TEST(ServersOfEveryWay, LoseTheConnectionOfALiarAndNoOther) {
         const auto is_dismissed = [&](Liar& liar) {
             const Deadline deadline = patience();
             while (liar.core->link.peer_now() == connect::PeerState::alive && !deadline.expired()) {
-                (void)server.turn(echo);
+                (void)server.serve(echo, Deadline::after(std::chrono::milliseconds{1}));
             }
             EXPECT_FALSE(deadline.expired());
         };
