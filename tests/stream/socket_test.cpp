@@ -20,6 +20,7 @@
 #include "pair.hpp"
 #include "support/extent.hpp"
 #include "support/readable.hpp"
+#include "support/setting_scope.hpp"
 
 namespace millrace::stream {
 namespace {
@@ -1007,6 +1008,40 @@ TEST(StreamDescriptor, WorksInAHub) {
     EXPECT_EQ(hub.run(patience()), Status::closed);
     EXPECT_EQ(received, 5000U);
     other.join();
+}
+
+// Both ends announce that they sleep before they hear so of each other, and neither rings: the
+// event for the receiver is the last request of the send then, and leaves no completion.
+TEST(StreamLongWay, ASendEndsWhoseReceiverFellAsleepTogetherWithItsSender) {
+    const test::SettingScope distance{"MILLRACE_SOFT_MODE", "shaped:100m,latency=20ms"};
+    SocketOptions options = in_mode(Mode::direct);
+    options.wait = base::WaitPolicy::blocking();
+    Pair pair{options};
+    Socket& sender = *pair.near;
+    Socket& receiver = *pair.far;
+    Buffer from{32 << 10};
+    Buffer into{32 << 10};
+    fill(from.bytes(), 0, 7);
+    Buffer slow{1 << 20};  // is under way for 84 ms
+    Buffer slowly{1 << 20};
+    Completion done;
+    ASSERT_EQ(receiver.receive(into.slice(), 1, ReceiveFlags::wait_all), Status::ok);
+    ASSERT_EQ(sender.receive(slowly.slice(), 2, ReceiveFlags::wait_all), Status::ok);
+    std::this_thread::sleep_for(60ms);
+    ASSERT_EQ(sender.wait(done, Deadline::after(0ms)), Status::timed_out);
+    // Behind those bytes the receiver's announcement is late.
+    ASSERT_EQ(receiver.send(slow.slice(), 3), Status::ok);
+    ASSERT_EQ(receiver.wait(done, Deadline::after(0ms)), Status::timed_out);
+    std::this_thread::sleep_for(50ms);
+    // The sender's has come: it asks for what is new, which answers before it is waited for.
+    ASSERT_EQ(sender.wait(done, Deadline::after(0ms)), Status::timed_out);
+    std::this_thread::sleep_for(150ms);
+    ASSERT_EQ(sender.send(from.slice(), 4), Status::ok);
+    EXPECT_EQ(next(sender, 2).bytes, slow.size());
+    EXPECT_EQ(next(sender, 4).bytes, from.size());
+    EXPECT_EQ(next(receiver, 1).bytes, into.size());
+    EXPECT_EQ(next(receiver, 3).bytes, slow.size());
+    EXPECT_TRUE(is_right(into.bytes(), 0, 7));
 }
 
 TEST(StreamSocket, NamesAThreadThatComesWhileAnotherWaits) {
