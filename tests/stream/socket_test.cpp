@@ -1010,6 +1010,38 @@ TEST(StreamDescriptor, WorksInAHub) {
     other.join();
 }
 
+TEST(StreamSocket, EndsTheSendsOfBothEndsThatFitIntoTheirRingsBeforeAnythingIsReceived) {
+    constexpr std::size_t length = 100 << 10;
+    constexpr std::uint64_t count = 4;
+    Pair pair{in_mode(Mode::dynamic, 512 << 10)};
+    const std::array<Socket*, 2> ends{&*pair.near, &*pair.far};
+    Buffer from{length};
+    Buffer into{length};
+    fill(from.bytes(), 0, 5);
+    // Each knows that the other advertises.
+    for (const int end : {0, 1}) {
+        ASSERT_EQ(ends[1 - end]->receive(into.slice(), 1, ReceiveFlags::wait_all), Status::ok);
+        ASSERT_EQ(ends[end]->send(from.slice(), 2), Status::ok);
+        EXPECT_EQ(next(*ends[1 - end], 1).bytes, length);
+        EXPECT_EQ(next(*ends[end], 2).status, Status::ok);
+    }
+    for (std::uint64_t number = 0; number < count; ++number) {
+        for (Socket* const end : ends) ASSERT_EQ(end->send(from.slice(), number), Status::ok);
+    }
+    for (Socket* const end : ends) {
+        for (std::uint64_t number = 0; number < count; ++number) {
+            ASSERT_EQ(next(*end, number).status, Status::ok);
+        }
+    }
+    for (Socket* const end : ends) {
+        for (std::uint64_t number = 0; number < count; ++number) {
+            ASSERT_EQ(end->receive(into.slice(), number, ReceiveFlags::wait_all), Status::ok);
+            ASSERT_EQ(next(*end, number).bytes, length);
+            EXPECT_TRUE(is_right(into.bytes(), 0, 5));
+        }
+    }
+}
+
 // Both ends announce that they sleep before they hear so of each other, and neither rings: the
 // event for the receiver is the last request of the send then, and leaves no completion.
 TEST(StreamLongWay, ASendEndsWhoseReceiverFellAsleepTogetherWithItsSender) {
