@@ -30,6 +30,7 @@ Sender::Sender(const DirectionTerms& terms, const Terms& own)
       ring_piece_{ring_piece(terms, own.ring_piece_bytes)},
       coalesced_bytes_{own.coalesced_bytes},
       awaited_bytes_{terms.mode == Mode::dynamic ? own.awaited_bytes : 0},
+      put_off_bytes_{own.put_off_bytes},
       short_bytes_{terms.mode == Mode::dynamic ? own.short_bytes : 0},
       short_sends_{own.short_sends},
       sends_{own.sends},
@@ -180,6 +181,10 @@ bool Sender::next_transfer(Transfer& transfer, TransferMessage& message) noexcep
             was_held_enough_ = false;
             return false;
         }
+        if (puts_off()) {
+            is_held_ = is_put_off_ = is_awaiting_ = true;
+            return false;
+        }
     }
     if (room() == 0 || (terms_.keeps_messages() && lacks_room_for_mark())) return false;
     fill_indirect(transfer, message);
@@ -209,7 +214,7 @@ void Sender::fill_direct(Transfer& transfer, TransferMessage& message) noexcept 
     if (is_indirect(phase_)) change_phase(last_phase_);
     run_left_ = 0;
     if (is_held_) {
-        is_held_ = false;
+        end_hold();
         held_in_vain_ = 0;
     }
     awaits_ = turns_left_ == 0;
@@ -250,6 +255,7 @@ void Sender::fill_indirect(Transfer& transfer, TransferMessage& message) noexcep
     if (turns) {
         change_phase(next_phase(phase_));
         if (turns_left_ != 0) --turns_left_;
+        put_off_from_ = ring_written_ + put_off_bytes_;
     }
     if (has_awaited_) {
         has_awaited_ = false;
@@ -257,7 +263,7 @@ void Sender::fill_indirect(Transfer& transfer, TransferMessage& message) noexcep
         turns_left_ = (1U << awaited_in_vain_) - 1;
     }
     if (is_held_) {
-        is_held_ = false;
+        end_hold();
         held_in_vain_ = std::min(held_in_vain_ + 1, most_rings_held_from);
         held_from_ = ring_written_ + (terms_.ring_bytes << held_in_vain_);
     }
@@ -295,7 +301,12 @@ void Sender::note_piece(std::uint64_t places, bool ends_message) noexcept {
         run_left_ -= std::min(run_left_, places);
         return;
     }
-    const std::uint64_t room = room_in_one_piece();
+    std::uint64_t room = room_in_one_piece();
+    if (put_off_bytes_ != 0 && awaited_bytes_ != 0 && adverts_seen_ != 0) {
+        // A run goes as far as the first place that something is put off at.
+        const std::uint64_t put_off_at = std::max(held_from_, put_off_from_);
+        room = std::min(room, put_off_at - std::min(put_off_at, ring_written_));
+    }
     std::uint64_t end = queued_;
     if (terms_.keeps_messages()) end = ends_message ? sequence_ : sends_[current_].end;
     run_left_ = std::min(room - std::min(room, places), end - sequence_);

@@ -29,6 +29,12 @@
 // ring; and as that cost some time, the next one is held back only behind a number of whole rings,
 // which doubles each time (to 64) until an advertisement does come.
 //
+// Where the receiver copies about as fast as the program sends, the ring is never full, and yet
+// each advertisement comes behind the next send. So a long send that would fit is put off, too, if
+// some bytes have gone to the ring since the last direct transfer: until an advertisement comes or
+// stop_awaiting() says so, and no longer, as the receiver may itself be sending, or come later.
+// What was in vain is repeated behind ever more rings, as above.
+//
 // And where transfers are direct, and the next advertisement is a little late, one transfer to the
 // ring costs the receiver a copy, and all the advertisements behind it: until it has caught up, and
 // new ones have travelled. So a long send waits then, in the same way. If it was in vain, that is
@@ -167,10 +173,14 @@ class Sender {
     }
     /// What is unsent waits until the receiver has taken all that lies in its ring.
     [[nodiscard]] bool holds_back() const noexcept {
-        return awaited_bytes_ != 0 && ring_written_ != ring_taken_ && adverts_.empty() &&
-               adverts_seen_ != 0 && ring_written_ >= held_from_ &&
-               (is_held_ || unsent() > room()) &&
-               sends_[current_].end - sends_[current_].begin >= awaited_bytes_;
+        return may_be_held() && !is_put_off_ && ring_written_ != ring_taken_ &&
+               (is_held_ || unsent() > room());
+    }
+    /// What is unsent fits into the ring, and waits for an advertisement for a limited time.
+    [[nodiscard]] bool puts_off() const noexcept {
+        if (is_put_off_) return !was_held_enough_ && adverts_.empty();
+        return may_be_held() && !is_held_ && is_indirect(phase_) && put_off_bytes_ != 0 &&
+               ring_written_ >= put_off_from_ && !sends_[current_].at_once;
     }
     /// What is unsent waits for an advertisement that is late: behind direct transfers, or behind
     /// the ring, which it was held back from until it was empty.
@@ -188,11 +198,13 @@ class Sender {
         return length < short_bytes_ && shorts_in_a_row_ >= short_sends_ && !adverts_.empty() &&
                !adverts_.front().used && length + terms_.mark_bytes <= room_in_one_piece();
     }
-    /// Of what awaits_advert(), so many bytes would have to be copied if it went to the ring now:
-    /// all of them, until the receiver has caught up with the turn to the ring; behind an empty
-    /// ring as many as it takes, as it is known when the next advertisement can come.
+    /// Of what is_awaiting(), so many bytes would have to be copied if it went to the ring now:
+    /// all of them, until the receiver has caught up with the turn to the ring; otherwise as many
+    /// as the ring takes, and what lies there, as it is known when the next advertisement can come.
     [[nodiscard]] std::uint64_t bytes_to_copy() const noexcept {
-        return is_direct(phase_) ? unsent() : std::min(unsent(), terms_.ring_bytes);
+        return is_direct(phase_)
+                   ? unsent()
+                   : std::min(unsent(), terms_.ring_bytes) + (ring_written_ - ring_taken_);
     }
     /// Requires unsent() != 0. Of a message all bytes are away, and there is no room in the ring
     /// for its mark.
@@ -224,6 +236,14 @@ class Sender {
     [[nodiscard]] std::uint64_t minimum(const Advert& advert) const noexcept {
         return advert.wait_all ? advert.remaining : least_;
     }
+    /// A long send that has no advertisement, where there was one, and where the last wait for
+    /// another one behind the ring was not in vain lately.
+    [[nodiscard]] bool may_be_held() const noexcept {
+        return awaited_bytes_ != 0 && adverts_.empty() && adverts_seen_ != 0 &&
+               ring_written_ >= held_from_ &&
+               sends_[current_].end - sends_[current_].begin >= awaited_bytes_;
+    }
+    void end_hold() noexcept { is_held_ = is_put_off_ = was_held_enough_ = false; }
     [[nodiscard]] bool phase_possible(Phase phase) const noexcept;
     void change_phase(Phase phase) noexcept;
     [[nodiscard]] bool leaves_adverts() noexcept;
@@ -244,6 +264,7 @@ class Sender {
     std::uint64_t ring_piece_;  ///< of a transfer to the ring
     std::uint32_t coalesced_bytes_;
     std::uint64_t awaited_bytes_;
+    std::uint64_t put_off_bytes_;
     std::uint64_t short_bytes_;
     std::uint32_t short_sends_;
     BoundedQueue<Send> sends_;
@@ -267,8 +288,10 @@ class Sender {
     std::uint64_t held_from_ = 0;  ///< of ring_written_: nothing is held back before
     std::uint32_t held_in_vain_ = 0;
     bool is_held_ = false;
-    bool was_held_enough_ = false;  ///< ... and behind the empty ring it has waited long enough
-    bool awaits_ = true;            ///< while transfers are direct
+    bool is_put_off_ = false;         ///< ... for a limited time, though there is room
+    bool was_held_enough_ = false;    ///< ... and has waited long enough
+    std::uint64_t put_off_from_ = 0;  ///< of ring_written_: nothing is put off before
+    bool awaits_ = true;              ///< while transfers are direct
     bool is_awaiting_ = false;
     bool has_awaited_ = false;           ///< since the last transfer
     std::uint32_t awaited_in_vain_ = 0;  ///< times, one behind the other

@@ -278,7 +278,11 @@ void Socket::Core::meet(const Facts& peer) {
     stores = peer_memory != nullptr;
     peer_ring = peer_memory.get();
     // Where the ring is posted to, that takes as many requests as a direct transfer.
-    if (stores) terms.short_bytes = short_bytes;
+    if (stores) {
+        terms.short_bytes = short_bytes;
+        // On a longer way, all of the ring is under way until an advertisement can come.
+        terms.put_off_bytes = ring_piece_bytes;
+    }
     connection.emplace(terms);
     if (options.least_advertised_plain == 0) {
         // Who may store there may be stored to: memory is addressable both ways.

@@ -146,7 +146,8 @@ void Socket::Core::perform(const Write& write) noexcept {
         return;
     }
     put(write.notification, true, ring::Signal::now);
-    in_flight.push({window.posted(), transfer.places, base::ticks()});
+    // Not the last request, which may be the peer's event: that leaves no completion.
+    in_flight.push({last_ticket, transfer.places, base::ticks()});
 }
 
 /// A transfer needs nothing of the device, but those before it may.

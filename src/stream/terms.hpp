@@ -47,6 +47,9 @@ struct Terms {
     /// Sends of so many bytes wait for an empty ring, if they do not fit into it (Sender::
     /// holds_back); 0: none do.
     std::uint64_t awaited_bytes = 0;
+    /// ... and once so many have gone to the ring since the last direct transfer, one that fits
+    /// waits for a limited time (Sender::puts_off); 0: none does.
+    std::uint64_t put_off_bytes = 0;
     /// Sends of fewer bytes go to the ring, from the `short_sends`th in a row on that found an
     /// advertisement: that would be a receive, a WRITE and a message for few bytes (Sender::
     /// forgoes); 0: advertisements are always used.

@@ -296,6 +296,36 @@ TEST_F(StreamReplayOfLongSends, DoNotWaitEachTimeWhereItIsInVain) {
     EXPECT_LT(waited, 6U);
 }
 
+// put_off_for_ever
+class StreamReplayOfSendsThatArePutOff : public StreamReplay {
+  protected:
+    StreamReplayOfSendsThatArePutOff() : StreamReplay{putting_off()} {}
+    static Terms putting_off() {
+        Terms with = with_slots();
+        with.outgoing.ring_bytes = with.incoming.ring_bytes = 16;
+        with.awaited_bytes = with.put_off_bytes = 2;
+        return with;
+    }
+};
+
+TEST_F(StreamReplayOfSendsThatArePutOff, GoToTheRingThoughBothEndsSendBeforeTheyReceive) {
+    for (const unsigned end : {0U, 1U}) ASSERT_EQ(ends.receive(end, 4), Status::ok);
+    ends.settle();
+    // Straight into those; and behind them to the ring, as the next receives are late.
+    for (const std::uint64_t length : {4, 2, 2}) {
+        for (const unsigned end : {0U, 1U}) {
+            ASSERT_EQ(ends.send(end, length), Status::ok);
+            ends.act_all(end);
+            EXPECT_EQ(ends.sender(end).is_awaiting(), length == 2);
+            (void)ends.stop_awaiting(end);
+            ends.act_all(end);
+            EXPECT_EQ(ends.sender(end).unsent(), 0U);
+        }
+    }
+    EXPECT_EQ(ends.sender(0).counts().direct_transfers, 1U);
+    EXPECT_EQ(ends.sender(1).counts().indirect_transfers, 2U);
+}
+
 // lent_acknowledged
 TEST_F(StreamReplay, WhatIsLentIsNotAcknowledgedBeforeItIsGivenBack) {
     send(4);

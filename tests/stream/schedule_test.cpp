@@ -55,6 +55,7 @@ Terms random_terms(Random& random) {
     terms.coalesced_bytes = random.below(40);
     if (terms.coalesced_bytes % 3 == 0) terms.ring_piece_bytes = 1 + terms.coalesced_bytes / 3;
     terms.awaited_bytes = random.chance(2) ? 0 : 1 + random.below(20);
+    if (terms.awaited_bytes % 3 == 1) terms.put_off_bytes = terms.awaited_bytes;
     terms.advertises_again = !random.chance(4);
     terms.short_bytes = random.chance(2) ? 0 : 1 + random.below(20);
     terms.short_sends = 1 + random.below(3);

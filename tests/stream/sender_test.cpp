@@ -563,6 +563,80 @@ TEST_F(StreamSenderOfPieces, HoldsNothingBackBetweenThePiecesOfARun) {
     EXPECT_TRUE(sender.holds_back());
 }
 
+// As above, and 8 bytes in the ring are enough to put off what fits there.
+class StreamSenderThatPutsOff : public StreamSender {
+  protected:
+    StreamSenderThatPutsOff() {
+        Terms terms = own();
+        terms.awaited_bytes = 6;
+        terms.ring_piece_bytes = 4;
+        terms.put_off_bytes = 8;
+        sender = Sender{{Mode::dynamic, 16, 3}, terms};
+        EXPECT_EQ(sender.on_advert(advert(0, 0, 0, 2)), Violation::none);
+        EXPECT_EQ(sender.send(next_id++, 2), Status::ok);
+        EXPECT_TRUE(transfer());
+        // The next one is late, and the transfers turn to the ring.
+        EXPECT_EQ(sender.send(next_id++, 14), Status::ok);
+        EXPECT_FALSE(transfer());
+        sender.stop_awaiting();
+        EXPECT_EQ(pieces_that_go(), 2) << "8 bytes";
+    }
+    [[nodiscard]] int pieces_that_go() {
+        int count = 0;
+        while (transfer()) ++count;
+        return count;
+    }
+};
+
+TEST_F(StreamSenderThatPutsOff, WaitsForAnAdvertisementWhereThereIsRoom) {
+    EXPECT_TRUE(sender.is_awaiting());
+    EXPECT_FALSE(sender.holds_back());
+    EXPECT_GE(sender.room(), sender.unsent());
+    EXPECT_EQ(sender.bytes_to_copy(), 6U + 8U) << "what lies in the ring is copied first";
+    ASSERT_EQ(sender.on_advert(advert(10, 2, 1, 16)), Violation::none);
+    ASSERT_EQ(sender.on_acknowledgement(acknowledgement(8)), Violation::none);
+    const auto made = transfer();
+    ASSERT_TRUE(made);
+    EXPECT_TRUE(made->direct);
+    EXPECT_EQ(made->length, 6U);
+}
+
+TEST_F(StreamSenderThatPutsOff, GoesToTheRingWhenThatWasLongEnough) {
+    // However much more the program sends meanwhile, and whatever the receiver has taken.
+    send(20);
+    EXPECT_FALSE(transfer());
+    EXPECT_TRUE(sender.is_awaiting());
+    sender.stop_awaiting();
+    EXPECT_FALSE(sender.holds_back());
+    EXPECT_EQ(pieces_that_go(), 2) << "all that there is room for";
+    EXPECT_FALSE(sender.is_awaiting());
+    // Not again before two more rings' bytes have gone there.
+    ASSERT_EQ(sender.on_acknowledgement(acknowledgement(16)), Violation::none);
+    EXPECT_EQ(pieces_that_go(), 4);
+    EXPECT_FALSE(sender.is_awaiting());
+}
+
+TEST_F(StreamSenderThatPutsOff, WaitsNoLongerBehindAnEmptyRing) {
+    ASSERT_EQ(sender.on_acknowledgement(acknowledgement(8)), Violation::none);
+    EXPECT_FALSE(transfer());
+    EXPECT_TRUE(sender.is_awaiting());
+    sender.stop_awaiting();
+    EXPECT_EQ(pieces_that_go(), 2);
+    EXPECT_EQ(sender.unsent(), 0U);
+}
+
+TEST_F(StreamSenderThatPutsOff, LetsGoWhatIsToGoAtOnce) {
+    sender.stop_awaiting();
+    EXPECT_EQ(pieces_that_go(), 2);
+    ASSERT_EQ(sender.on_advert(advert(16, 2, 1, 16)), Violation::none);
+    ASSERT_EQ(sender.on_acknowledgement(acknowledgement(14)), Violation::none);
+    send(16);
+    ASSERT_TRUE(transfer()) << "directly";
+    ASSERT_EQ(sender.send(next_id++, 16, false, true), Status::ok);
+    EXPECT_GE(pieces_that_go(), 4);
+    EXPECT_EQ(sender.unsent(), 0U);
+}
+
 TEST(StreamSenderOfALargeRing, HasItUnderWayWithFewPieces) {
     Terms own;
     own.ring_piece_bytes = 4;

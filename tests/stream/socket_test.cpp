@@ -20,6 +20,7 @@
 #include "pair.hpp"
 #include "support/extent.hpp"
 #include "support/readable.hpp"
+#include "support/setting_scope.hpp"
 
 namespace millrace::stream {
 namespace {
@@ -1007,6 +1008,72 @@ TEST(StreamDescriptor, WorksInAHub) {
     EXPECT_EQ(hub.run(patience()), Status::closed);
     EXPECT_EQ(received, 5000U);
     other.join();
+}
+
+TEST(StreamSocket, EndsTheSendsOfBothEndsThatFitIntoTheirRingsBeforeAnythingIsReceived) {
+    constexpr std::size_t length = 100 << 10;
+    constexpr std::uint64_t count = 4;
+    Pair pair{in_mode(Mode::dynamic, 512 << 10)};
+    const std::array<Socket*, 2> ends{&*pair.near, &*pair.far};
+    Buffer from{length};
+    Buffer into{length};
+    fill(from.bytes(), 0, 5);
+    // Each knows that the other advertises.
+    for (const int end : {0, 1}) {
+        ASSERT_EQ(ends[1 - end]->receive(into.slice(), 1, ReceiveFlags::wait_all), Status::ok);
+        ASSERT_EQ(ends[end]->send(from.slice(), 2), Status::ok);
+        EXPECT_EQ(next(*ends[1 - end], 1).bytes, length);
+        EXPECT_EQ(next(*ends[end], 2).status, Status::ok);
+    }
+    for (std::uint64_t number = 0; number < count; ++number) {
+        for (Socket* const end : ends) ASSERT_EQ(end->send(from.slice(), number), Status::ok);
+    }
+    for (Socket* const end : ends) {
+        for (std::uint64_t number = 0; number < count; ++number) {
+            ASSERT_EQ(next(*end, number).status, Status::ok);
+        }
+    }
+    for (Socket* const end : ends) {
+        for (std::uint64_t number = 0; number < count; ++number) {
+            ASSERT_EQ(end->receive(into.slice(), number, ReceiveFlags::wait_all), Status::ok);
+            ASSERT_EQ(next(*end, number).bytes, length);
+            EXPECT_TRUE(is_right(into.bytes(), 0, 5));
+        }
+    }
+}
+
+// Both ends announce that they sleep before they hear so of each other, and neither rings: the
+// event for the receiver is the last request of the send then, and leaves no completion.
+TEST(StreamLongWay, ASendEndsWhoseReceiverFellAsleepTogetherWithItsSender) {
+    const test::SettingScope distance{"MILLRACE_SOFT_MODE", "shaped:100m,latency=20ms"};
+    SocketOptions options = in_mode(Mode::direct);
+    options.wait = base::WaitPolicy::blocking();
+    Pair pair{options};
+    Socket& sender = *pair.near;
+    Socket& receiver = *pair.far;
+    Buffer from{32 << 10};
+    Buffer into{32 << 10};
+    fill(from.bytes(), 0, 7);
+    Buffer slow{1 << 20};  // is under way for 84 ms
+    Buffer slowly{1 << 20};
+    Completion done;
+    ASSERT_EQ(receiver.receive(into.slice(), 1, ReceiveFlags::wait_all), Status::ok);
+    ASSERT_EQ(sender.receive(slowly.slice(), 2, ReceiveFlags::wait_all), Status::ok);
+    std::this_thread::sleep_for(60ms);
+    ASSERT_EQ(sender.wait(done, Deadline::after(0ms)), Status::timed_out);
+    // Behind those bytes the receiver's announcement is late.
+    ASSERT_EQ(receiver.send(slow.slice(), 3), Status::ok);
+    ASSERT_EQ(receiver.wait(done, Deadline::after(0ms)), Status::timed_out);
+    std::this_thread::sleep_for(50ms);
+    // The sender's has come: it asks for what is new, which answers before it is waited for.
+    ASSERT_EQ(sender.wait(done, Deadline::after(0ms)), Status::timed_out);
+    std::this_thread::sleep_for(150ms);
+    ASSERT_EQ(sender.send(from.slice(), 4), Status::ok);
+    EXPECT_EQ(next(sender, 2).bytes, slow.size());
+    EXPECT_EQ(next(sender, 4).bytes, from.size());
+    EXPECT_EQ(next(receiver, 1).bytes, into.size());
+    EXPECT_EQ(next(receiver, 3).bytes, slow.size());
+    EXPECT_TRUE(is_right(into.bytes(), 0, 7));
 }
 
 TEST(StreamSocket, NamesAThreadThatComesWhileAnotherWaits) {
