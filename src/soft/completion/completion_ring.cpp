@@ -47,6 +47,11 @@ int CompletionRing::bell_of_peer() noexcept {
     return bell_.descriptor(*owner_.peer, bell_number_->load(std::memory_order_relaxed));
 }
 
+void CompletionRing::open_bell() noexcept {
+    // Who has no descriptor left for it now may have one by the time it is to be rung.
+    if (bell_of_peer() < 0) bell_ = PeerBell{};
+}
+
 void CompletionRing::announce() noexcept {
     if (owner_.peer == nullptr) {
         NewsPage* const page = owner_.news->page.load(std::memory_order_acquire);

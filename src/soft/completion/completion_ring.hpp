@@ -73,6 +73,8 @@ class CompletionRing {
     void ring(bool solicited, std::uint32_t before = armed_not) noexcept;
     /// The same whether it is armed or not.
     void wake() noexcept;
+    /// Opens the bell that wake() would ring, a peer's: that takes five system calls.
+    void open_bell() noexcept;
 
   private:
     /// The owner's page in which completions are announced, where it is a peer's.

@@ -54,6 +54,10 @@ void Executor::disconnect() noexcept {
     connected_ = false;
 }
 
+void Executor::open_bell_of_first() noexcept {
+    if (!receiver_.end.mine && receiver_stands()) receiver_.completions.open_bell();
+}
+
 void Executor::limit_messages(std::uint32_t longest) noexcept {
     longest_ = longest;
     longest_inline_ = std::min(longest, sender_.end.block.inline_bytes);
