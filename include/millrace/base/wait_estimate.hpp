@@ -7,7 +7,8 @@
 // spins for 3 us only, since what a peer that runs does not answer within these, it has no
 // processor for. Behind 200 us of looking it sleeps. An offer that was taken counts for 4 us of
 // these, however long the others ran: who waits among many threads need not sleep because it is not
-// its turn.
+// its turn. It is made for processors that the threads of one program share: a program that
+// computes keeps a processor that it is offered for its whole turn, some milliseconds.
 //
 // Sleeping at once. Where looking takes longer than 16 wake-ups from sleep on average, counted so,
 // the next waits sleep without a look: then the processor is worth more than the microseconds that
