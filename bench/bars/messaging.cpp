@@ -25,7 +25,7 @@ Bar ratio_of(std::string name, double limit, Sense sense, std::function<double()
 
 double call(Polling polling) { return call_of_one({.polling = polling}); }
 double ideal() { return message_round_trip(64, 20'000); }
-double ideal_through_rings() { return message_round_trip(64, 20'000, std::size_t{16} << 10); }
+double ideal_for_calls() { return message_round_trip(64, 20'000, std::size_t{16} << 10); }
 double seconds_of_one(std::size_t connected) {
     return 1 / load_of_many({.polling = Polling::dense, .connected = connected}).per_second;
 }
@@ -38,10 +38,10 @@ const BarRegistration dense{ratio_of(
     [] { return call(Polling::dense); }, ideal)};
 const BarRegistration flag_to_rings{ratio_of(
     "call of 64 B by flag, one client, to the ideal hand-over through rings as large", 1.5,
-    Sense::at_most, [] { return call(Polling::flag); }, ideal_through_rings)};
+    Sense::at_most, [] { return call(Polling::flag); }, ideal_for_calls)};
 const BarRegistration dense_to_rings{ratio_of(
     "call of 64 B by dense, one client, to the ideal hand-over through rings as large", 2.0,
-    Sense::at_most, [] { return call(Polling::dense); }, ideal_through_rings)};
+    Sense::at_most, [] { return call(Polling::dense); }, ideal_for_calls)};
 const BarRegistration idle_clients{ratio_of(
     "requests of 16 among 2,048 clients to those of 16 among 16, dense, time", 1.5, Sense::at_most,
     [] { return seconds_of_one(2048); }, [] { return seconds_of_one(16); })};

@@ -40,9 +40,7 @@ void call_once(Client& client, std::uint64_t number) {
     stamp(request.data(), request.size(), number);
     const message::Outcome outcome = client.call(
         request.size(),
-        [&](std::span<std::byte> room) {
-            std::copy(request.begin(), request.end(), room.begin());
-        },
+        [&](std::span<std::byte> room) { std::copy(request.begin(), request.end(), room.begin()); },
         [&](std::span<const std::byte> answer) {
             keep(read_all(answer.data(), answer.size()));
             require_intact(stamped(answer.data(), answer.size(), number), "a call");
@@ -74,11 +72,9 @@ class Driver {
             for (std::size_t i = 0; i < clients_.size(); ++i) {
                 while (clients_[i].poll([&](const message::Answer& answer) {
                     keep(read_all(answer.payload.data(), answer.payload.size()));
-                    require_intact(
-                        stamped(answer.payload.data(), answer.payload.size(), answer.id),
-                        "an answer");
-                    const std::uint64_t number =
-                        (answer.id - first[i] - 1) * clients_.size() + i;
+                    require_intact(stamped(answer.payload.data(), answer.payload.size(), answer.id),
+                                   "an answer");
+                    const std::uint64_t number = (answer.id - first[i] - 1) * clients_.size() + i;
                     times_[number] = nanoseconds_since(start) - due_[number];
                 }) == Status::ok) {
                     ++answered;
@@ -153,9 +149,10 @@ double calls_of_threads(std::size_t threads) {
         });
 }
 
-double echoes_of_pairs(std::size_t pairs, const std::string& mode) {
+double echoes_of_pairs(std::size_t pairs, const std::string& mode, const base::WaitPolicy& wait) {
     const ModeOfRun chosen{mode};
     message::ChannelOptions options;
+    options.wait = wait;
     options.ring_bytes = std::size_t{16} << 10;
     const auto patience = [] { return base::Deadline::after(20s); };
     return run_pair(

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string>
 
+#include "millrace/base/wait.hpp"
 #include "millrace/message/session.hpp"
 
 namespace millrace::bench {
@@ -15,8 +16,9 @@ namespace millrace::bench {
 double calls_of_threads(std::size_t threads);
 
 /// Echoes of 64 bytes a second of so many channels, whose ends are a thread each and share two
-/// cores. `mode`: the soft device's.
-double echoes_of_pairs(std::size_t pairs, const std::string& mode);
+/// cores. `mode`: the soft device's. `wait`: of both.
+double echoes_of_pairs(std::size_t pairs, const std::string& mode,
+                       const base::WaitPolicy& wait = {});
 
 /// Requests that come at random times of a rate, whatever has been answered, as a share of what the
 /// same clients get answered at most.

@@ -78,6 +78,19 @@ void bind_this_thread(std::span<const int> cores) {
     }
 }
 
+bool leave_this_core() noexcept {
+    Mask mask;
+    if (sched_getaffinity(0, sizeof(mask.bytes), mask.set()) != 0) return false;
+    Mask others = mask;
+    CPU_CLR_S(static_cast<std::size_t>(current_core()), sizeof(others.bytes), others.set());
+    if (CPU_COUNT_S(sizeof(others.bytes), others.set()) == 0 ||
+        sched_setaffinity(0, sizeof(others.bytes), others.set()) != 0) {
+        return false;
+    }
+    (void)sched_setaffinity(0, sizeof(mask.bytes), mask.set());
+    return true;
+}
+
 std::vector<int> parse_core_list(std::string_view text) {
     std::vector<int> cores;
     const char* at = text.data();

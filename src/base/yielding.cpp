@@ -56,21 +56,23 @@ Yields yields_of_process() noexcept {
     return instance;
 }
 
-void Yielding::offer() noexcept {
+bool Yielding::offer() noexcept {
     const std::uint64_t before = ticks();
     sched_yield();
     count_system_call();
     const std::uint64_t now = ticks();
-    note(now, now - before);
+    return note(now, now - before);
 }
 
-void Yielding::note(std::uint64_t now, std::uint64_t away) noexcept {
-    if (how_ == Yields::always || away >= times().taken) {
+bool Yielding::note(std::uint64_t now, std::uint64_t away) noexcept {
+    const bool was_taken = away >= times().taken;
+    if (how_ == Yields::always || was_taken) {
         rest_ = 0;
     } else {
         rest_ = std::min(std::max(2 * rest_, times().first_rest), times().longest_rest);
     }
     due_ = now + rest_;
+    return was_taken;
 }
 
 }  // namespace millrace::base

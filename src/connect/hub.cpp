@@ -107,6 +107,7 @@ struct Hub::State {
     std::atomic<bool> has_posted{false};
     std::atomic<bool> stopping{false};
     std::atomic<bool> asleep{false};
+    base::WaitEstimate waits;
     std::atomic<bool> nested{false};  ///< another loop waits for the descriptor
     Stats stats;
     const std::unique_ptr<base::StatisticsPage> page = page_of_hub();
@@ -427,6 +428,7 @@ Status Hub::rest(const base::Deadline& deadline) {
         [[nodiscard]] std::chrono::nanoseconds patience() const noexcept override {
             return std::chrono::nanoseconds::max();
         }
+        [[nodiscard]] base::WaitEstimate* estimate() noexcept override { return &hub_->waits; }
 
       private:
         State* hub_;

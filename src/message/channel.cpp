@@ -68,8 +68,8 @@ base::Status finish_alone(Channel::Core& core, const base::Deadline& deadline) {
     core.waiting_for_room = true;
     base::Status status = core.send_close();
     if (status == base::Status::full) {
-        status = wait_alone_for(core, base::Status::full, deadline,
-                                [&] { return core.send_close(); });
+        status =
+            wait_alone_for(core, base::Status::full, deadline, [&] { return core.send_close(); });
     }
     core.waiting_for_room = false;
     core.wants_room = false;
@@ -349,11 +349,19 @@ std::string Channel::Core::explain() const {
             : fmt::format("{} receives of {} bytes {}to receive into",
                           core.options.ring_bytes / core.ways.slot_bytes, core.ways.slot_bytes,
                           core.ways.shared != nullptr ? "of a shared queue " : "");
+    std::string waits;
+    if (core.options.wait.adapts) {
+        const base::WaitFacts facts = core.sleeper->waits();
+        waits = fmt::format("\nwaits: the last one {} (expected gap {} us, a wake-up {} us)",
+                            base::describe(facts.reason), facts.expected_gap.count() / 1000,
+                            facts.wake_up_cost.count() / 1000);
+    }
     return fmt::format(
         "{}\nmessage channel: {}, {} to send into; messages of up to {} bytes travel in one piece; "
-        "the peer is told of {} consumed bytes at a time and can ask\ncarrier: {}, because {}; {}",
+        "the peer is told of {} consumed bytes at a time and can ask\ncarrier: {}, because {}; "
+        "{}{}",
         core.link.explain(), receives, core.writer.size(), core.max_piece(), core.credit_due,
-        core.stores ? "store" : "post", core.carrier.reason(), how);
+        core.stores ? "store" : "post", core.carrier.reason(), how, waits);
 }
 
 }  // namespace millrace::message

@@ -302,6 +302,7 @@ ChannelStats Channel::Core::stats() const noexcept {
     stats.sleeps = sleeper->sleeps();
     stats.events_sent = bell.rung();
     stats.events_received = sleeper->woken();
+    if (options.wait.adapts) stats.waits = sleeper->waits();
     return stats;
 }
 
@@ -313,8 +314,7 @@ void Channel::Core::show() noexcept {
                                     now.frame_writes,   now.other_writes,   now.credit_writes,
                                     now.credit_reads,   now.full,           now.sleeps,
                                     now.events_sent,    now.events_received};
-    std::size_t index = 0;
-    for (const std::uint64_t value : values) statistics.counter(index++).set(value);
+    statistics.set(values);
 }
 
 base::Status Channel::Core::look_around(Piece& piece) noexcept {

@@ -62,11 +62,20 @@ struct SplitChannel {
         });
     }
 
+    /// For the half whose waits these are.
+    [[nodiscard]] ChannelStats stats(const base::WaitEstimate& waits) {
+        ChannelStats counted = alone([](Channel& whole) { return whole.stats(); });
+        if (policy.adapts) counted.waits = waits.facts();
+        return counted;
+    }
+
     Channel channel;
     const int descriptor;
     const base::WaitPolicy policy;
     base::Turn turn;
     bool sender_waits = false;  ///< guarded by turn
+    base::WaitEstimate waits_to_send;
+    base::WaitEstimate waits_to_receive;
 };
 
 }  // namespace detail
@@ -78,12 +87,14 @@ namespace {
 /// naps before it looks again.
 class HalfSleeper final : public base::Parker {
   public:
-    explicit HalfSleeper(int descriptor) noexcept : descriptor_{descriptor} {}
+    HalfSleeper(int descriptor, base::WaitEstimate& estimate) noexcept
+        : descriptor_{descriptor}, estimate_{&estimate} {}
     void prepare() override {}
     void retract() override {}
     [[nodiscard]] std::chrono::nanoseconds patience() const noexcept override {
         return std::chrono::nanoseconds::max();
     }
+    [[nodiscard]] base::WaitEstimate* estimate() noexcept override { return estimate_; }
     void park(std::chrono::nanoseconds limit, const base::Cancellation* cancellation) override {
         if (std::exchange(was_woken_, false)) {
             nap_.park(limit, cancellation);
@@ -103,16 +114,17 @@ class HalfSleeper final : public base::Parker {
 
   private:
     int descriptor_;
+    base::WaitEstimate* estimate_;
     bool was_woken_ = false;
     base::NapParker nap_;
 };
 
 /// Until `attempt()` answers something else than `again`.
 template <class Attempt>
-Status wait_split(const detail::SplitChannel& both, Status again, const Deadline& deadline,
-                  Attempt&& attempt) {
+Status wait_split(const detail::SplitChannel& both, base::WaitEstimate& estimate, Status again,
+                  const Deadline& deadline, Attempt&& attempt) {
     Status status = again;
-    HalfSleeper sleeper{both.descriptor};
+    HalfSleeper sleeper{both.descriptor, estimate};
     const Status waited = base::wait_until(
         [&] {
             status = attempt();
@@ -126,8 +138,8 @@ Status wait_split(const detail::SplitChannel& both, Status again, const Deadline
 template <class Call>
 Status wait_to_send(detail::SplitChannel& both, Status again, const Deadline& deadline,
                     Call&& call) {
-    const Status status =
-        wait_split(both, again, deadline, [&] { return both.sending(again, call); });
+    const Status status = wait_split(both, both.waits_to_send, again, deadline,
+                                     [&] { return both.sending(again, call); });
     if (status == Status::timed_out || status == Status::cancelled) {
         both.alone([&](Channel& channel) {
             both.sender_waits = detail::SplitChannel::core_of(channel).wants_room = false;
@@ -205,9 +217,7 @@ Status ChannelSender::finish(const Deadline& deadline) {
     });
 }
 
-ChannelStats ChannelSender::stats() const {
-    return both_->alone([](Channel& channel) { return channel.stats(); });
-}
+ChannelStats ChannelSender::stats() const { return both_->stats(both_->waits_to_send); }
 const std::string& ChannelSender::peer() const noexcept { return both_->channel.peer(); }
 std::string ChannelSender::failure() const {
     return both_->alone([](Channel& channel) { return channel.failure(); });
@@ -226,7 +236,8 @@ Status ChannelReceiver::look(Piece& message) {
 }
 
 Status ChannelReceiver::look(Piece& message, const Deadline& deadline) {
-    return wait_split(*both_, Status::empty, deadline, [&] { return look(message); });
+    return wait_split(*both_, both_->waits_to_receive, Status::empty, deadline,
+                      [&] { return look(message); });
 }
 
 void ChannelReceiver::release() {
@@ -239,9 +250,7 @@ Status ChannelReceiver::receive(std::vector<std::byte>& into, const Deadline& de
         deadline);
 }
 
-ChannelStats ChannelReceiver::stats() const {
-    return both_->alone([](Channel& channel) { return channel.stats(); });
-}
+ChannelStats ChannelReceiver::stats() const { return both_->stats(both_->waits_to_receive); }
 const std::string& ChannelReceiver::peer() const noexcept { return both_->channel.peer(); }
 std::string ChannelReceiver::failure() const {
     return both_->alone([](Channel& channel) { return channel.failure(); });

@@ -150,6 +150,7 @@ Status Server::State::rest(const base::Deadline& deadline) {
             server_->must_look = true;
         }
         void retract() override { server_->replies->wake(); }
+        [[nodiscard]] base::WaitEstimate* estimate() noexcept override { return &server_->waits; }
 
       private:
         State* server_;

@@ -404,6 +404,7 @@ struct Server::State {
     std::uint64_t looked_at = 0;
     std::uint64_t look_every;
     std::uint64_t busy_at = 0;  ///< only if nested
+    base::WaitEstimate waits;
     std::uint64_t spin_ticks;
 
     ServerStats counts;

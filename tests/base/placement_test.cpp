@@ -51,6 +51,25 @@ TEST(Placement, LeavesOtherThreadsWhereTheyAre) {
     EXPECT_EQ(describe_placement(), before);
 }
 
+TEST(Placement, MovesAThreadToAnotherCoreAndLeavesItAllOfThem) {
+    if (available_cores().size() < 2) GTEST_SKIP() << "one core";
+    std::thread{[] {
+        bind_this_thread(available_cores());
+        const std::string before = describe_placement();
+        EXPECT_TRUE(leave_this_core());
+        EXPECT_EQ(describe_placement(), before);
+    }}.join();
+}
+
+TEST(Placement, DoesNotMoveAThreadThatIsPinned) {
+    std::thread{[] {
+        const int core = available_cores().front();
+        pin_this_thread(core);
+        EXPECT_FALSE(leave_this_core());
+        EXPECT_EQ(current_core(), core);
+    }}.join();
+}
+
 TEST(Placement, RefusesCoresThatDoNotExist) {
     for (const int core : {-1, 8191, 1'000'000}) {
         try {

@@ -112,6 +112,7 @@ INSTANTIATE_TEST_SUITE_P(
         HalvesWay{"posted", ring::Carrier::post, {}, 500},
         HalvesWay{"stored_asleep", ring::Carrier::automatic, base::WaitPolicy::blocking(), 500},
         HalvesWay{"posted_asleep", ring::Carrier::post, base::WaitPolicy::blocking(), 500},
+        HalvesWay{"adapting", ring::Carrier::automatic, base::WaitPolicy::adaptive(), 500},
         HalvesWay{"larger_than_the_ring", ring::Carrier::automatic, {}, 12'000}),
     [](const auto& way) { return way.param.name; });
 

@@ -17,6 +17,9 @@ namespace millrace::base {
 void pin_this_thread(int core);
 /// The same for any of `cores`, so that the scheduler chooses among them.
 void bind_this_thread(std::span<const int> cores);
+/// Moves the calling thread to another one of the cores that it may run on, and leaves it free to
+/// run on all of them as before. False: there is no other, or it may not.
+bool leave_this_core() noexcept;
 /// Those of available_cores() that belong to a NUMA node, ascending. None: there is no such node,
 /// or the process may not run there. Where the system knows no nodes, all cores are of node 0.
 /// `nodes` is where the kernel tells of them.

@@ -8,8 +8,10 @@
 
 #include "millrace/base/clock.hpp"
 #include "millrace/base/deadline.hpp"
+#include "millrace/base/placement.hpp"
 #include "millrace/base/status.hpp"
 #include "millrace/base/system_calls.hpp"
+#include "millrace/base/wait_estimate.hpp"
 #include "millrace/base/yielding.hpp"
 
 namespace millrace::base {
@@ -31,13 +33,17 @@ struct WaitPolicy {
     /// Then sleep through the parker. False: yield until the deadline (lowest latency on an
     /// otherwise idle core, at the price of that core).
     bool sleep = true;
+    /// By what the last waits were like, and not as said above: wait_estimate.hpp. It may move the
+    /// calling thread among the processors that it may run on.
+    bool adapts = false;
 
     [[nodiscard]] static constexpr WaitPolicy polling() noexcept {
-        return {std::chrono::microseconds{20}, std::chrono::nanoseconds::max(), false};
+        return {.yield = std::chrono::nanoseconds::max(), .sleep = false};
     }
     [[nodiscard]] static constexpr WaitPolicy blocking() noexcept {
-        return {std::chrono::nanoseconds{0}, std::chrono::nanoseconds{0}, true};
+        return {.spin = std::chrono::nanoseconds{0}, .yield = std::chrono::nanoseconds{0}};
     }
+    [[nodiscard]] static constexpr WaitPolicy adaptive() noexcept { return {.adapts = true}; }
 };
 
 /// How a waiter sleeps without losing a wake-up; higher floors implement it over completion
@@ -61,6 +67,9 @@ class Parker {
     /// true, or hopeless, ends the sleep.
     [[nodiscard]] virtual std::chrono::nanoseconds patience() const noexcept { return slice; }
     static constexpr std::chrono::nanoseconds slice = std::chrono::milliseconds{50};
+    /// Of whoever waits by it again and again: what is known of these waits. Null: each begins
+    /// anew.
+    [[nodiscard]] virtual WaitEstimate* estimate() noexcept { return nullptr; }
     /// park() until `deadline`, its cancellation, or its patience is over.
     void sleep(const Deadline& deadline);
 };
@@ -105,6 +114,72 @@ class NapParker final : public Parker {
     std::chrono::nanoseconds nap_{std::chrono::microseconds{50}};
 };
 
+namespace detail {
+
+/// The last step of a wait.
+template <class Ready>
+[[gnu::noinline]] Status sleep_until(Ready&& ready, const Deadline& deadline, Parker& parker) {
+    for (;;) {
+        parker.prepare();
+        if (ready()) {
+            parker.retract();
+            return Status::ok;
+        }
+        if (deadline.cancelled() || deadline.expired()) {
+            parker.retract();
+            // A wake-up that came meanwhile may be for this one alone.
+            if (ready()) return Status::ok;
+            return deadline.cancelled() ? Status::cancelled : Status::timed_out;
+        }
+        parker.sleep(deadline);
+        parker.retract();
+        if (ready()) return Status::ok;
+    }
+}
+
+/// A wait that adapts, behind a look that was vain.
+template <class Ready>
+[[gnu::noinline]] Status wait_by_estimate(Ready&& ready, const Deadline& deadline,
+                                          WaitEstimate& estimate, Parker& parker) {
+    const auto ended = [&](std::uint64_t ticks, WaitEstimate::End how) {
+        if (estimate.ended(ticks, how) && leave_this_core()) estimate.note_move();
+        return Status::ok;
+    };
+    const std::uint64_t start = ticks();
+    const WaitEstimate::Plan plan = estimate.begin(start);
+    std::uint64_t now = start;
+    while (now - start < plan.spin) {
+        for (int i = 0; i < 16; ++i) {
+            pause();
+            if (ready()) return ended(ticks() - start, WaitEstimate::End::spun);
+        }
+        if (deadline.cancelled()) return Status::cancelled;
+        if (deadline.expired()) return Status::timed_out;
+        now = ticks();
+    }
+    const std::uint64_t spun = now - start;
+    Yielding yielding{yields_of_process()};
+    yielding.begin(now, 0);
+    for (std::uint64_t used = 0; used < plan.offer;) {
+        const std::uint64_t before = now;
+        const bool was_taken = yielding.due(before) && yielding.offer();
+        if (!was_taken) pause();
+        const bool is_over = ready();
+        now = ticks();
+        used += was_taken ? estimate.taken(now) : now - before;
+        if (is_over) {
+            return ended(spun + used,
+                         was_taken ? WaitEstimate::End::offered : WaitEstimate::End::spun);
+        }
+        if (deadline.cancelled()) return Status::cancelled;
+        if (deadline.expired()) return Status::timed_out;
+    }
+    const Status status = sleep_until(ready, deadline, parker);
+    return status == Status::ok ? ended(ticks() - start, WaitEstimate::End::slept) : status;
+}
+
+}  // namespace detail
+
 /// Waits until `ready()` is true. Returns `Status::ok`, `timed_out` or `cancelled`. `ready` is
 /// called at least once, even when the deadline has passed. No allocation; throws nothing that
 /// `ready` or the parker does not throw. After each sleep, and where the parker's patience() is
@@ -115,6 +190,11 @@ Status wait_until(Ready&& ready, const Deadline& deadline, const WaitPolicy& pol
                   Parker& parker) {
     if (ready()) return Status::ok;
     const WaitsByPolicy here;
+    if (policy.adapts) {
+        WaitEstimate first;
+        WaitEstimate* const known = parker.estimate();
+        return detail::wait_by_estimate(ready, deadline, known != nullptr ? *known : first, parker);
+    }
     const std::uint64_t start = ticks();
     const std::uint64_t spin_ticks = ticks_in(policy.spin);
     while (ticks() - start < spin_ticks) {
@@ -139,22 +219,7 @@ Status wait_until(Ready&& ready, const Deadline& deadline, const WaitPolicy& pol
         if (deadline.cancelled()) return Status::cancelled;
         if (deadline.expired()) return Status::timed_out;
     }
-    for (;;) {
-        parker.prepare();
-        if (ready()) {
-            parker.retract();
-            return Status::ok;
-        }
-        if (deadline.cancelled() || deadline.expired()) {
-            parker.retract();
-            // A wake-up that came meanwhile may be for this one alone.
-            if (ready()) return Status::ok;
-            return deadline.cancelled() ? Status::cancelled : Status::timed_out;
-        }
-        parker.sleep(deadline);
-        parker.retract();
-        if (ready()) return Status::ok;
-    }
+    return detail::sleep_until(ready, deadline, parker);
 }
 
 }  // namespace millrace::base

@@ -37,10 +37,10 @@ class Yielding {
     [[nodiscard]] bool due(std::uint64_t now) const noexcept {
         return static_cast<std::int64_t>(now - due_) >= 0 && how_ != Yields::never;
     }
-    /// Offers it: a system call.
-    void offer() noexcept;
-    /// It was offered, and came back at `now` after `away` ticks.
-    void note(std::uint64_t now, std::uint64_t away) noexcept;
+    /// Offers it: a system call. True: somebody took it.
+    bool offer() noexcept;
+    /// It was offered, and came back at `now` after `away` ticks. True: somebody took it.
+    bool note(std::uint64_t now, std::uint64_t away) noexcept;
 
   private:
     Yields how_;

@@ -30,8 +30,8 @@
 #include "millrace/base/wait.hpp"
 #include "millrace/connect/address.hpp"
 #include "millrace/connect/link.hpp"
-#include "millrace/message/filled.hpp"
 #include "millrace/message/frame_reader.hpp"
+#include "millrace/message/in_place.hpp"
 #include "millrace/message/transfer.hpp"
 #include "millrace/ring/carrier.hpp"
 
@@ -52,7 +52,8 @@ struct ChannelOptions {
     std::size_t max_peer_ring_bytes = std::size_t{64} << 20;
     /// The largest message that receive() puts together from pieces.
     std::size_t max_message_bytes = std::size_t{1} << 30;
-    /// How waits escalate.
+    /// How waits escalate. WaitPolicy::adaptive(): by what the last ones were like, and
+    /// ChannelStats::waits tells what was chosen and why.
     base::WaitPolicy wait{};
     std::shared_ptr<connect::Endpoint> endpoint{};  ///< null: Endpoint::shared()
     /// Who is let in: a secret that both ends must know, a budget for a listener's clients.
@@ -82,6 +83,7 @@ struct ChannelStats {
     std::uint64_t sleeps = 0;
     std::uint64_t events_sent = 0;  ///< wake-ups for a sleeping peer
     std::uint64_t events_received = 0;
+    base::WaitFacts waits{};  ///< with a policy that adapts; else all 0
 };
 
 /// One end of a channel. Move-only; one thread at a time: a second one that waits in it or closes
@@ -117,15 +119,14 @@ class Channel {
     /// on. If it throws, nothing is sent. It must not use this channel.
     template <class Fill>
     base::Status try_send(std::size_t size, Fill&& fill) {
-        std::span<std::byte> room;
-        const base::Status status = claim(size, room);
-        return status == base::Status::ok ? fill_and_commit(room, fill) : status;
+        return detail::send_in_place([&](std::span<std::byte>& room) { return claim(size, room); },
+                                     fill, [this](std::size_t used) { return commit(used); });
     }
     template <class Fill>
     base::Status send(std::size_t size, Fill&& fill, const base::Deadline& deadline) {
-        std::span<std::byte> room;
-        const base::Status status = claim(size, room, deadline);
-        return status == base::Status::ok ? fill_and_commit(room, fill) : status;
+        return detail::send_in_place(
+            [&](std::span<std::byte>& room) { return claim(size, room, deadline); }, fill,
+            [this](std::size_t used) { return commit(used); });
     }
 
     /// Hands the next message to `take`, in place, in the memory the peer wrote it to; its room
@@ -204,25 +205,15 @@ class Channel {
                           std::size_t& size) noexcept;
     void release() noexcept;
 
-    template <class Fill>
-    base::Status fill_and_commit(std::span<std::byte> room, Fill& fill) {
-        // If it throws, what was claimed is not sent, and is claimed again.
-        return commit(detail::filled(room, fill));
-    }
-
     template <class Take, class Look, class LookWhole>
     base::Status deliver(Look look_piece, LookWhole look_message, Take& take) {
-        Piece piece;
-        base::Status status;
+        const auto give_back = [this] { release(); };
         if constexpr (std::is_invocable_v<Take&, const Piece&>) {
-            status = look_piece(piece);
-            if (status == base::Status::ok) take(std::as_const(piece));
+            return detail::receive_in_place(look_piece, take, give_back);
         } else {
-            status = look_message(piece);
-            if (status == base::Status::ok) take(piece.payload);
+            return detail::receive_in_place(
+                look_message, [&take](const Piece& piece) { take(piece.payload); }, give_back);
         }
-        if (status == base::Status::ok) release();
-        return status;
     }
 
     std::unique_ptr<Core> core_;

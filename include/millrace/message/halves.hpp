@@ -23,8 +23,8 @@
 #include "millrace/base/error.hpp"
 #include "millrace/base/status.hpp"
 #include "millrace/message/channel.hpp"
-#include "millrace/message/filled.hpp"
 #include "millrace/message/frame_reader.hpp"
+#include "millrace/message/in_place.hpp"
 
 namespace millrace::message {
 
@@ -48,15 +48,14 @@ class ChannelSender {
     /// `fill` must not use this half.
     template <class Fill>
     base::Status try_send(std::size_t size, Fill&& fill) {
-        std::span<std::byte> room;
-        const base::Status status = claim(size, room);
-        return status == base::Status::ok ? commit(detail::filled(room, fill)) : status;
+        return detail::send_in_place([&](std::span<std::byte>& room) { return claim(size, room); },
+                                     fill, [this](std::size_t used) { return commit(used); });
     }
     template <class Fill>
     base::Status send(std::size_t size, Fill&& fill, const base::Deadline& deadline) {
-        std::span<std::byte> room;
-        const base::Status status = claim(size, room, deadline);
-        return status == base::Status::ok ? commit(detail::filled(room, fill)) : status;
+        return detail::send_in_place(
+            [&](std::span<std::byte>& room) { return claim(size, room, deadline); }, fill,
+            [this](std::size_t used) { return commit(used); });
     }
     base::Status finish(const base::Deadline& deadline);
 
@@ -88,22 +87,12 @@ class ChannelReceiver {
     template <class Take>
         requires std::is_invocable_v<Take&, std::span<const std::byte>>
     base::Status try_receive(Take&& take) {
-        Piece message;
-        const base::Status status = look(message);
-        if (status != base::Status::ok) return status;
-        take(message.payload);
-        release();
-        return status;
+        return deliver([this](Piece& message) { return look(message); }, take);
     }
     template <class Take>
         requires std::is_invocable_v<Take&, std::span<const std::byte>>
     base::Status receive(Take&& take, const base::Deadline& deadline) {
-        Piece message;
-        const base::Status status = look(message, deadline);
-        if (status != base::Status::ok) return status;
-        take(message.payload);
-        release();
-        return status;
+        return deliver([&](Piece& message) { return look(message, deadline); }, take);
     }
     /// Replaces `into` by the next message.
     base::Status receive(std::vector<std::byte>& into, const base::Deadline& deadline);
@@ -119,6 +108,12 @@ class ChannelReceiver {
     base::Status look(Piece& message);
     base::Status look(Piece& message, const base::Deadline& deadline);
     void release();
+    template <class Look, class Take>
+    base::Status deliver(Look look_message, Take& take) {
+        return detail::receive_in_place(
+            look_message, [&take](const Piece& message) { take(message.payload); },
+            [this] { release(); });
+    }
 
     std::shared_ptr<detail::SplitChannel> both_;
 };

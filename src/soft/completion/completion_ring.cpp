@@ -4,7 +4,7 @@
 
 namespace millrace::soft {
 
-void CompletionRing::open(const BlockView& block, Of of, bool asymmetric,
+void CompletionRing::open(const BlockView& block, Of of, const Owner& owner, bool asymmetric,
                           Counters& counters) noexcept {
     close();
     const bool sends = of == Of::sends;
@@ -17,19 +17,7 @@ void CompletionRing::open(const BlockView& block, Of of, bool asymmetric,
     news_word_ = sends ? &block.news->send : &block.news->receive;
     asymmetric_ = asymmetric;
     counters_ = &counters;
-}
-
-void CompletionRing::open(const BlockView& block, Of of, const Owner& owner, bool asymmetric,
-                          Counters& counters) noexcept {
-    open(block, of, asymmetric, counters);
-    mine_ = true;
     owner_ = owner;
-}
-
-void CompletionRing::open(const BlockView& block, Of of, PeerNode* peer, bool asymmetric,
-                          Counters& counters) noexcept {
-    open(block, of, asymmetric, counters);
-    peer_ = peer;
 }
 
 void CompletionRing::attend(std::uint32_t position, bool solicited, std::uint32_t before) noexcept {
@@ -49,16 +37,23 @@ void CompletionRing::ring(bool solicited, std::uint32_t before) noexcept {
 }
 
 void CompletionRing::wake() noexcept {
-    const int bell = mine_
-                         ? owner_.bell
-                         : bell_.descriptor(*peer_, bell_number_->load(std::memory_order_relaxed));
+    const int bell = owner_.peer == nullptr ? owner_.bell : bell_of_peer();
     if (bell < 0) return;
     counters_->add(Count::bell);
     ring_bell(bell);
 }
 
+int CompletionRing::bell_of_peer() noexcept {
+    return bell_.descriptor(*owner_.peer, bell_number_->load(std::memory_order_relaxed));
+}
+
+void CompletionRing::open_bell() noexcept {
+    // Who has no descriptor left for it now may have one by the time it is to be rung.
+    if (bell_of_peer() < 0) bell_ = PeerBell{};
+}
+
 void CompletionRing::announce() noexcept {
-    if (mine_) {
+    if (owner_.peer == nullptr) {
         NewsPage* const page = owner_.news->page.load(std::memory_order_acquire);
         if (page != nullptr) page->tell(owner_.news->bit);
         return;
@@ -67,7 +62,7 @@ void CompletionRing::announce() noexcept {
     if (news_.word != word) {
         news_ = Announcement{word, nullptr};
         try {
-            news_.page = peer_->news_page(index_of_news(word), generation_of_news(word));
+            news_.page = owner_.peer->news_page(index_of_news(word), generation_of_news(word));
         } catch (...) {  // no memory for it: the poller finds the completion all the same, later
         }
     }

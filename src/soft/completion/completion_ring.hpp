@@ -20,17 +20,15 @@ namespace millrace::soft {
 class CompletionRing {
   public:
     enum class Of : std::uint8_t { sends, receives };
-    /// What the owner's process need not look up, and does not believe of its block.
+    /// What the owner's process need not look up, and does not believe of its block; or the peer
+    /// that the queue pair is of, which must outlive the ring's use.
     struct Owner {
         int bell = -1;                    ///< of the completion channel; -1: none
         const NewsPlace* news = nullptr;  ///< where completions are announced
+        PeerNode* peer = nullptr;
     };
 
-    /// Of a queue pair of this process.
     void open(const BlockView& block, Of of, const Owner& owner, bool asymmetric,
-              Counters& counters) noexcept;
-    /// Of a peer's, which must outlive the ring's use.
-    void open(const BlockView& block, Of of, PeerNode* peer, bool asymmetric,
               Counters& counters) noexcept;
     void close() noexcept { *this = CompletionRing{}; }
 
@@ -75,6 +73,8 @@ class CompletionRing {
     void ring(bool solicited, std::uint32_t before = armed_not) noexcept;
     /// The same whether it is armed or not.
     void wake() noexcept;
+    /// Opens the bell that wake() would ring, a peer's: that takes five system calls.
+    void open_bell() noexcept;
 
   private:
     /// The owner's page in which completions are announced, where it is a peer's.
@@ -83,23 +83,21 @@ class CompletionRing {
         std::shared_ptr<NewsPage> page;
     };
 
-    void open(const BlockView& block, Of of, bool asymmetric, Counters& counters) noexcept;
     /// What an armed word asks of whoever has written the completion at `position`.
     void attend(std::uint32_t position, bool solicited, std::uint32_t before) noexcept;
     void announce() noexcept;
+    [[nodiscard]] int bell_of_peer() noexcept;
 
     std::atomic<std::uint32_t>* armed_ = nullptr;
     std::atomic<std::uint32_t>* position_ = nullptr;
     CompletionEntry* entries_ = nullptr;
     std::uint32_t mask_ = 0;
     bool asymmetric_ = false;
-    bool mine_ = false;
     RungEpoch rung_;
     CompletionStamp* stamps_ = nullptr;  ///< null: the owner keeps none
     const std::atomic<std::int32_t>* bell_number_ = nullptr;
     const std::atomic<std::uint64_t>* news_word_ = nullptr;
     Owner owner_;
-    PeerNode* peer_ = nullptr;
     PeerBell bell_;
     Announcement news_;
     Counters* counters_ = nullptr;

@@ -59,7 +59,8 @@ bool DatagramTarget::map(Counters& counters, std::uint32_t index) {
     receiver_.block = view;
     receiver_.qpn = make_qpn(peer_->number(), index);
     keys_.open(receiver_, nullptr, peer_.get());
-    arrivals_.open(view, CompletionRing::Of::receives, peer_.get(), asymmetric_, counters);
+    arrivals_.open(view, CompletionRing::Of::receives, {.peer = peer_.get()}, asymmetric_,
+                   counters);
     who_ = static_cast<std::uint32_t>(
         make_state_word(block_->generation, index, 0, IBV_QPS_RESET) >> 32);
     senders_ = SenderTable{block_->memory + sender_table_offset(*geometry)};

@@ -84,6 +84,7 @@ void QueuePair::connect() noexcept {
     block.control->destination.store(make_destination(other.generation, destination),
                                      std::memory_order_release);
     own.connect(node, peer, end, other, asymmetric, &counters);
+    own.open_bell_of_first();
     if (CopyService::likely_needed(*peer))
         owner->process->copies().serve(copy_granter(), *peer, false);
     peer_pending.store(other.block.pending, std::memory_order_release);

@@ -21,15 +21,12 @@ void Executor::connect(Node* node, PeerNode* peer, const End& sender, const End&
     sender_.end = sender;
     receiver_.end = receiver;
     for (Side* side : {&receiver_, &sender_}) side->keys.open(side->end, node, peer);
-    const auto open = [&](Side& side, CompletionRing::Of of, const CompletionRing::Owner& owner) {
-        if (side.end.mine) {
-            side.completions.open(side.end.block, of, owner, asymmetric, *counters);
-        } else {
-            side.completions.open(side.end.block, of, peer, asymmetric, *counters);
-        }
+    const auto open = [&](Side& side, CompletionRing::Of of, int bell, const NewsPlace* news) {
+        side.completions.open(side.end.block, of, {bell, news, side.end.mine ? nullptr : peer},
+                              asymmetric, *counters);
     };
-    open(sender_, CompletionRing::Of::sends, {sender.bell_send, sender.news_send});
-    open(receiver_, CompletionRing::Of::receives, {receiver.bell_receive, receiver.news_receive});
+    open(sender_, CompletionRing::Of::sends, sender.bell_send, sender.news_send);
+    open(receiver_, CompletionRing::Of::receives, receiver.bell_receive, receiver.news_receive);
     asymmetric_ = asymmetric;
     copies_refused_ = peer != nullptr && peer->copies_refused();
     counters_ = counters;
@@ -55,6 +52,10 @@ void Executor::disconnect() noexcept {
     node_ = nullptr;
     peer_ = nullptr;
     connected_ = false;
+}
+
+void Executor::open_bell_of_first() noexcept {
+    if (!receiver_.end.mine && receiver_stands()) receiver_.completions.open_bell();
 }
 
 void Executor::limit_messages(std::uint32_t longest) noexcept {

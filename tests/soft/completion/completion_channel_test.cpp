@@ -8,6 +8,7 @@
 #include "millrace/base/system_calls.hpp"
 #include "soft/events.hpp"
 #include "soft/remote_endpoint.hpp"
+#include "support/resources.hpp"
 #include "system/fences.hpp"
 
 namespace millrace::test {
@@ -95,6 +96,35 @@ TEST(CompletionChannel, DoesNotLetAProgramSleepBesideCompletionsThatItHasNotPoll
         EXPECT_EQ(one->wr_id, id);
     }
     alarm(0);
+}
+
+/// How many descriptors the first event takes that an end here raises at one of another process,
+/// which is connected `first`, or behind the one here.
+std::size_t descriptors_of_first_ring(bool first) {
+    RemoteEndpoint right{{"events"}};
+    Endpoint left;
+    const auto connect_right = [&] {
+        EXPECT_EQ(right.ask("connect " + std::to_string(left.qp->qp_num)), "0");
+    };
+    if (first) connect_right();
+    EXPECT_EQ(left.connect(right.qpn), 0);
+    if (!first) connect_right();
+    EXPECT_EQ(right.ask("receive 1 0 64"), "0");
+    EXPECT_EQ(right.ask("notify 0"), "0");
+    const std::size_t before = open_descriptors();
+    EXPECT_EQ(left.send(1, 0, 8), 0);
+    EXPECT_EQ(right.ask("event"), "waiting");
+    EXPECT_EQ(right.child.read_line(), "event");
+    return open_descriptors() - before;
+}
+
+TEST(CompletionChannel, IsKnownToTheEndThatConnectsLastBeforeThatRings) {
+    EXPECT_EQ(descriptors_of_first_ring(true), 0U);
+}
+
+// Whoever accepts thousands need not have the bells of those that never sleep.
+TEST(CompletionChannel, IsNotOpenedByTheEndThatConnectsFirstBeforeThatRings) {
+    EXPECT_GT(descriptors_of_first_ring(false), 0U);
 }
 
 TEST(CompletionChannel, LetsAProgramSleepThatHasNotPolledWhatItDoesNotWaitFor) {

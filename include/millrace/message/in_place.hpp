@@ -1,0 +1,35 @@
+// Messages that a program's callable writes or reads in place: claim, fill and commit; look, take
+// and release. Shared by a channel and its halves.
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include "millrace/base/status.hpp"
+#include "millrace/message/filled.hpp"
+#include "millrace/message/frame_reader.hpp"
+
+namespace millrace::message::detail {
+
+/// Gets room by `claim(room)`, lets `fill(room)` write to it, and sends what that used by
+/// `commit(bytes)`. If `fill` throws, what was claimed is not sent, and is claimed again.
+template <class Claim, class Fill, class Commit>
+base::Status send_in_place(Claim&& claim, Fill& fill, Commit&& commit) {
+    std::span<std::byte> room;
+    const base::Status status = claim(room);
+    return status == base::Status::ok ? commit(filled(room, fill)) : status;
+}
+
+/// Finds a message by `look(piece)`, hands it to `take(piece)`, and gives its room back by
+/// `release()`. If `take` throws, the message stays the next.
+template <class Look, class Take, class Release>
+base::Status receive_in_place(Look&& look, Take&& take, Release&& release) {
+    Piece piece;
+    const base::Status status = look(piece);
+    if (status != base::Status::ok) return status;
+    take(piece);
+    release();
+    return status;
+}
+
+}  // namespace millrace::message::detail

@@ -1,0 +1,204 @@
+// Waits that adapt: what an estimate makes of the waits it is told of, and what waits make of it.
+#include "millrace/base/wait_estimate.hpp"
+
+#include <chrono>
+#include <cstdint>
+
+#include <gtest/gtest.h>
+
+#include "millrace/base/clock.hpp"
+#include "millrace/base/wait.hpp"
+
+namespace millrace::base {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr auto cost = 30us;
+using End = WaitEstimate::End;
+
+class WaitEstimateOf30us : public testing::Test {
+  protected:
+    /// A wait that ends so, behind `gap`; a sleep takes a wake-up longer. True: it looked.
+    bool wait(std::chrono::nanoseconds gap, End how = End::spun) {
+        now += ticks_in(1ms);
+        plan = estimate.begin(now);
+        const bool looks = plan.offer != 0;
+        if (!looks) how = End::slept;
+        moves += estimate.ended(ticks_in(how == End::slept ? gap + cost : gap), how) ? 1 : 0;
+        return looks;
+    }
+    [[nodiscard]] WaitReason reason() const { return estimate.facts().reason; }
+
+    WaitEstimate estimate{cost};
+    WaitEstimate::Plan plan;
+    std::uint64_t now = ticks_in(1s);
+    int moves = 0;
+};
+
+TEST_F(WaitEstimateOf30us, LooksAtFirstAndWhileGapsAreShort) {
+    EXPECT_EQ(reason(), WaitReason::none_yet);
+    EXPECT_TRUE(wait(5us));
+    EXPECT_EQ(reason(), WaitReason::none_yet);
+    for (int i = 0; i != 99; ++i) EXPECT_TRUE(wait(5us)) << i;
+    EXPECT_EQ(reason(), WaitReason::short_gaps);
+    const WaitFacts facts = estimate.facts();
+    EXPECT_NEAR(static_cast<double>(facts.expected_gap.count()), 5000, 200);
+    EXPECT_NEAR(static_cast<double>(facts.wake_up_cost.count()), 30'000, 200);
+    EXPECT_EQ(facts.spun, 100U);
+    EXPECT_EQ(facts.slept, 0U);
+}
+
+TEST_F(WaitEstimateOf30us, LooksWhileGapsAreBelowSixteenWakeUps) {
+    for (int i = 0; i != 100; ++i) EXPECT_TRUE(wait(400us, End::slept)) << i;
+}
+
+TEST_F(WaitEstimateOf30us, SleepsAtOnceWhereGapsAreLongAndTriesLessAndLessOften) {
+    (void)wait(1ms, End::slept);
+    int looked = 0;
+    for (int i = 0; i != 1024; ++i) looked += wait(1ms, End::slept) ? 1 : 0;
+    // The 16th, the 32nd behind it, the 64th, the 128th, and each 256th.
+    EXPECT_EQ(looked, 7);
+    EXPECT_FALSE(wait(1ms));
+    EXPECT_EQ(reason(), WaitReason::long_gaps);
+}
+
+TEST_F(WaitEstimateOf30us, LooksAgainOnceATrialWasNotInVain) {
+    for (int i = 0; i != 10; ++i) (void)wait(1s, End::slept);
+    ASSERT_FALSE(wait(2us));
+    int slept = 0;
+    while (!wait(2us)) ASSERT_LT(++slept, 16);
+    EXPECT_EQ(reason(), WaitReason::trial);
+    EXPECT_TRUE(wait(2us));
+    EXPECT_EQ(reason(), WaitReason::short_gaps);
+}
+
+TEST_F(WaitEstimateOf30us, GoesOnLookingBehindOneLongGapAmongManyShortOnes) {
+    for (int i = 0; i != 50; ++i) (void)wait(2us);
+    (void)wait(1h, End::slept);
+    for (int i = 0; i != 100; ++i) EXPECT_TRUE(wait(2us)) << i;
+}
+
+TEST_F(WaitEstimateOf30us, SpinsForLessWhileOffersAreTaken) {
+    (void)wait(2us);
+    EXPECT_EQ(plan.spin, ticks_in(20us));
+    EXPECT_EQ(estimate.taken(now), ticks_in(4us));
+    (void)wait(2us);
+    EXPECT_EQ(plan.spin, ticks_in(3us));
+    EXPECT_EQ(reason(), WaitReason::crowded);
+    now += ticks_in(2ms);
+    (void)wait(2us);
+    EXPECT_EQ(plan.spin, ticks_in(20us));
+    EXPECT_EQ(reason(), WaitReason::short_gaps);
+}
+
+TEST_F(WaitEstimateOf30us, MovesWhereOffersAloneBringWhatIsAwaited) {
+    for (int i = 0; i != 31; ++i) (void)wait(8us, End::offered);
+    EXPECT_EQ(moves, 0);
+    (void)wait(8us, End::offered);
+    EXPECT_EQ(moves, 1);
+    // And less and less often, while that does not help.
+    for (int i = 0; i != 63; ++i) (void)wait(8us, End::offered);
+    EXPECT_EQ(moves, 1);
+    (void)wait(8us, End::offered);
+    EXPECT_EQ(moves, 2);
+}
+
+TEST_F(WaitEstimateOf30us, StaysWhereSpinningBringsItNowAndThen) {
+    for (int i = 0; i != 1000; ++i) (void)wait(2us, i % 20 == 0 ? End::spun : End::offered);
+    EXPECT_EQ(moves, 0);
+}
+
+/// Counts, and makes the condition true instead of sleeping.
+class CountingParker final : public Parker {
+  public:
+    CountingParker(bool& ready, WaitEstimate* estimate) : ready_{ready}, estimate_{estimate} {}
+    void prepare() override { ++prepared; }
+    void park(std::chrono::nanoseconds /*limit*/, const Cancellation* /*cancellation*/) override {
+        ++parked;
+        ready_ = true;
+    }
+    void retract() override { --prepared; }
+    [[nodiscard]] WaitEstimate* estimate() noexcept override { return estimate_; }
+    int prepared = 0;
+    int parked = 0;
+
+  private:
+    bool& ready_;
+    WaitEstimate* estimate_;
+};
+
+TEST(AdaptiveWait, SleepsAtOnceWhereGapsWereLong) {
+    WaitEstimate estimate{cost};
+    for (int i = 0; i != 8; ++i) {
+        (void)estimate.begin(ticks());
+        (void)estimate.ended(ticks_in(1s), End::slept);
+    }
+    bool ready = false;
+    int looks = 0;
+    CountingParker parker{ready, &estimate};
+    EXPECT_EQ(wait_until([&] { return ++looks, ready; }, Deadline::never(), WaitPolicy::adaptive(),
+                         parker),
+              Status::ok);
+    EXPECT_EQ(parker.parked, 1);
+    EXPECT_EQ(parker.prepared, 0);
+    EXPECT_EQ(looks, 3) << "before, behind the announcement, and behind the sleep";
+    EXPECT_EQ(estimate.facts().slept, 9U);
+}
+
+TEST(AdaptiveWait, LooksFirstWhereTheyWereShort) {
+    WaitEstimate estimate{cost};
+    bool ready = false;
+    int looks = 0;
+    CountingParker parker{ready, &estimate};
+    EXPECT_EQ(wait_until([&] { return ++looks, ready; }, Deadline::never(), WaitPolicy::adaptive(),
+                         parker),
+              Status::ok);
+    EXPECT_EQ(parker.parked, 1);
+    EXPECT_GT(looks, 16);
+}
+
+TEST(AdaptiveWait, IsOverOnceALookSucceeds) {
+    WaitEstimate estimate{cost};
+    bool never = false;
+    CountingParker parker{never, &estimate};
+    int looks = 0;
+    EXPECT_EQ(
+        wait_until([&] { return ++looks == 3; }, Deadline::never(), WaitPolicy::adaptive(), parker),
+        Status::ok);
+    EXPECT_EQ(parker.parked, 0);
+    EXPECT_EQ(estimate.facts().spun, 1U);
+}
+
+TEST(AdaptiveWait, BeginsAnewWhereNobodyKeepsAnEstimate) {
+    bool ready = false;
+    CountingParker parker{ready, nullptr};
+    EXPECT_EQ(wait_until([&] { return ready; }, Deadline::never(), WaitPolicy::adaptive(), parker),
+              Status::ok);
+    EXPECT_EQ(parker.parked, 1);
+}
+
+TEST(AdaptiveWait, EndsWithItsDeadlineAndItsCancellation) {
+    WaitEstimate estimate{cost};
+    bool ready = false;
+    CountingParker parker{ready, &estimate};
+    const auto never = [] { return false; };
+    EXPECT_EQ(wait_until(never, Deadline::now(), WaitPolicy::adaptive(), parker),
+              Status::timed_out);
+    Cancellation stop;
+    stop.request();
+    EXPECT_EQ(
+        wait_until(never, Deadline::never().cancelled_by(stop), WaitPolicy::adaptive(), parker),
+        Status::cancelled);
+    EXPECT_EQ(parker.parked, 0);
+}
+
+TEST(WakeUpCost, IsMeasuredOnce) {
+    const auto measured = wake_up_cost();
+    EXPECT_GE(measured, 2us);
+    EXPECT_LE(measured, 1ms);
+    EXPECT_EQ(wake_up_cost(), measured);
+}
+
+}  // namespace
+}  // namespace millrace::base
