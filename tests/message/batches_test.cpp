@@ -276,7 +276,7 @@ TEST_P(ServersInBatches, ResumeSessionsThoughTheyGather) {
     for (std::uint64_t round = 1; round <= 3; ++round) {
         one.cut();
         // The welcome to the new connection goes by another place than its hello came by.
-        const Deadline deadline = Deadline::after(10s);
+        const Deadline deadline = patience();
         while (client.stats().resumed != round && !deadline.expired()) {
             ASSERT_EQ(client.wait([](const Answer&) {}, deadline), Status::empty);
         }

@@ -415,7 +415,10 @@ void send_on_a_client(const ServerOptions& options) {
         id = ask(one.client);
         EXPECT_EQ(id.server, to);
         // Its former server hears of it.
-        std::this_thread::sleep_for(3ms);
+        EXPECT_TRUE(eventually([&] {
+            const ServerStats all = running.group.stats();
+            return all.clients == 1 && all.away == 0;
+        }));
     }
     running.stop();
     EXPECT_EQ(running.group.stats().joined, 1U);

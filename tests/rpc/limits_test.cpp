@@ -585,7 +585,11 @@ TEST_P(Reconnecting, IsDoneForWhatWasSubmittedAndMayBeMadeAgain) {
         (void)client.poll();
         return has_ended(status);
     }));
-    ASSERT_EQ(client.submit<Add>({7, 8}, keep, Deadline::after(50ms), {.again = true}), Status::ok);
+    Status soon = Status::timed_out;  // whoever loses the processor that long asks again
+    while (soon == Status::timed_out) {
+        soon = client.submit<Add>({7, 8}, keep, Deadline::after(50ms), {.again = true});
+    }
+    ASSERT_EQ(soon, Status::ok);
     ASSERT_EQ(client.submit<Add>({3, 4}, keep, patience(), {.again = true}), Status::ok);
     const auto never = [](const Result<Sum>&) { ADD_FAILURE() << "it was taken back"; };
     ASSERT_EQ(client.submit<Add>({3, 4}, never, patience(), {.again = true}, &id), Status::ok);
