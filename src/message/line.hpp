@@ -100,9 +100,10 @@ class Line {
         message = {core_->reader.payload(), length};
         return true;
     }
-    [[gnu::always_inline]] void pass() noexcept {
+    /// `takes`: this end has nothing to send that would have to wait for take_lines().
+    [[gnu::always_inline]] void pass(bool takes = false) noexcept {
         if (in_place()) [[likely]] {
-            if (takes_lines_) take_lines();
+            if (takes && takes_lines_) take_lines();
             if (core_->pass_whole(taken_)) [[unlikely]]
                 (void)core_->tell_peer();
         } else {
