@@ -196,7 +196,8 @@ void Client::State::take_welcome(const Welcome& welcome) {
     owes_hint = holds_hints = is_batching = false;
     awaits_in_ring = !line->is_wire() && options.answers == Transfer::write;
     waits_between = line->is_wire() ? 0 : 7;
-    gathers = options.gathers_requests && !line->is_wire();
+    // What is stored is there at once, one by one.
+    gathers = options.gathers_requests && !line->is_wire() && !core().stores;
     find_mailbox(true);
     const bool is_first = session.is_none();
     session = welcome.session;

@@ -293,7 +293,8 @@ struct Client::State {
         if (handed_out == in_line) [[likely]] {
             settle(last_looked_at());
             --wanted;
-            line->pass();
+            // The next request of who has no other under way would wait for the stores.
+            line->pass(wanted != 0);
         } else {
             kept.erase(kept.begin() + static_cast<std::ptrdiff_t>(handed_out));
         }

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "channel_core.hpp"
+#include "millrace/base/shared_lines.hpp"
 #include "millrace/base/sole_use.hpp"
 #include "millrace/base/status.hpp"
 #include "millrace/base/wait.hpp"
@@ -66,7 +67,9 @@ class Line {
   public:
     /// `max_message_bytes`: the longest that is put together, its head included.
     Line(std::unique_ptr<Channel::Core> core, std::size_t max_message_bytes) noexcept
-        : core_{std::move(core)}, max_message_bytes_{max_message_bytes} {}
+        : core_{std::move(core)},
+          max_message_bytes_{max_message_bytes},
+          takes_lines_{core_->stores && base::readers_take_lines()} {}
     explicit Line(std::unique_ptr<Wire> wire) noexcept
         : receives_otherwise_{true}, sends_otherwise_{true}, wire_{std::move(wire)} {}
 
@@ -97,8 +100,10 @@ class Line {
         message = {core_->reader.payload(), length};
         return true;
     }
-    [[gnu::always_inline]] void pass() noexcept {
+    /// `takes`: this end has nothing to send that would have to wait for take_lines().
+    [[gnu::always_inline]] void pass(bool takes = false) noexcept {
         if (in_place()) [[likely]] {
+            if (takes && takes_lines_) take_lines();
             if (core_->pass_whole(taken_)) [[unlikely]]
                 (void)core_->tell_peer();
         } else {
@@ -278,6 +283,14 @@ class Line {
         return core_->send(head, payload);
     }
     [[nodiscard]] bool in_place() const noexcept { return taken_ != nothing; }
+    /// Stores to the first and the last line of a message, which are all that a short one has,
+    /// before its space returns: so they are this end's alone, and the peer's stores to them, one
+    /// lap later, do not wait for one line after the other.
+    [[gnu::always_inline]] void take_lines() const noexcept {
+        std::byte* const payload = const_cast<std::byte*>(core_->reader.payload());
+        ring::store_word(payload - word_bytes, 0);
+        ring::store_word(payload + padded(taken_), 0);
+    }
     [[gnu::noinline, gnu::cold]] base::Status look_otherwise(std::span<const std::byte>& message);
     base::Status look_at_fetched(std::span<const std::byte>& message);
     base::Status look_at_wire(std::span<const std::byte>& message);
@@ -313,6 +326,7 @@ class Line {
     std::unique_ptr<Channel::Core> core_;
     std::size_t taken_ = nothing;  ///< bytes of the message that look() found in place
     std::size_t max_message_bytes_ = 0;
+    bool takes_lines_ = false;  ///< the peer stores, and this is a processor where that helps it
     /// `assembled_` is handed out until pass(), or something is to be READ, or it is a wire.
     bool receives_otherwise_ = false;
     bool sends_otherwise_ = false;  ///< some messages wait, or it is a wire

@@ -198,7 +198,7 @@ std::uint64_t Request::put_off_at() const noexcept {
     serve(peer, header, payload, handler);
     if (!peer.is_plain) [[unlikely]]
         return 1;
-    peer.line->pass();
+    peer.line->pass(true);
     if (!peer.is_paused) [[likely]]
         mailboxes.served(peer.id.place, peer.line->core().reader);
     return 1;
