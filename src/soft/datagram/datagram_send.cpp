@@ -19,33 +19,21 @@ DatagramSender::DatagramSender(const Of& of, std::unique_ptr<DatagramFlights> fl
 
 void DatagramSender::send_to(std::uint32_t qpn, const DatagramMessage& message) noexcept {
     const auto look_up = [&](const DatagramTarget* instead_of) {
-        Process& process = of_.process;
         last_ = nullptr;
-        std::shared_ptr<DatagramTarget> found;
+        last_qpn_ = qpn;
         try {
-            found = process.datagram_targets().find(process.node(), qpn, instead_of);
-            if (found == nullptr) {
-                targets_.erase(qpn);
-                return;
+            std::shared_ptr<DatagramTarget>& known = targets_[qpn];
+            if (known == nullptr || instead_of != nullptr) {
+                known = of_.process.datagram_targets().find(of_.process.node(), qpn, instead_of);
             }
-            last_ = found.get();
-            last_qpn_ = qpn;
-            targets_[qpn] = std::move(found);
+            last_ = known.get();
         } catch (const std::exception& error) {
-            last_ = nullptr;
             base::log(base::LogLevel::warn, "soft", "cannot reach queue pair {:#x}: {}", qpn,
                       error.what());
         }
+        if (last_ == nullptr) targets_.erase(qpn);
     };
-    if (last_ == nullptr || last_qpn_ != qpn) {
-        const auto known = targets_.find(qpn);
-        if (known != targets_.end()) {
-            last_ = known->second.get();
-            last_qpn_ = qpn;
-        } else {
-            look_up(nullptr);
-        }
-    }
+    if (last_ == nullptr || last_qpn_ != qpn) look_up(nullptr);
     using Result = DatagramTarget::Result;
     Result result = last_ != nullptr ? last_->deliver(message) : Result::dropped;
     if (result == Result::stale) {

@@ -115,7 +115,7 @@ std::optional<Block> Node::allocate_block(std::size_t size, BlockUse use) {
     return memory_->allocate(size, use);
 }
 
-std::shared_ptr<PeerNode> Node::peer(std::uint32_t number) {
+std::shared_ptr<PeerNode> Node::peer(std::uint32_t number, bool* is_free) {
     const base::Uncancelled held;
     if (!usable()) return refused(ENODEV);
     if (number == name_.number) return self_;
@@ -124,16 +124,9 @@ std::shared_ptr<PeerNode> Node::peer(std::uint32_t number) {
     const std::scoped_lock lock{peers_mutex_};
     std::weak_ptr<PeerNode>& known = peers_[number];
     if (auto peer = known.lock(); peer != nullptr && peer->still_there()) return peer;
-    auto peer = connect_to_node(fabric_, number, liveness_);
+    auto peer = connect_to_node(fabric_, number, liveness_, is_free);
     known = peer;
     return peer;
-}
-
-bool Node::is_free(std::uint32_t number) const noexcept {
-    const base::Uncancelled held;
-    if (!usable() || number == this->number()) return false;
-    if (number == 0 || number > max_node_number) return true;
-    return nobody_listens_as(fabric_, number);
 }
 
 std::vector<std::uint32_t> Node::node_numbers() const {

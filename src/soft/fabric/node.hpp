@@ -65,11 +65,8 @@ class Node {
 
     /// The peer node with that number, connecting to it if it is not known yet. nullptr: there is
     /// none now, or it is not ours to talk to (logged). Cold path, never blocks for long.
-    [[nodiscard]] std::shared_ptr<PeerNode> peer(std::uint32_t number);
-
-    /// Is there certainly no process with that number now? That `peer` finds none may have other
-    /// reasons: no descriptor left for it, a process that cannot be looked into. Cold path.
-    [[nodiscard]] bool is_free(std::uint32_t number) const noexcept;
+    /// `is_free`: becomes true where no process has the number, and stays where that is unknown.
+    [[nodiscard]] std::shared_ptr<PeerNode> peer(std::uint32_t number, bool* is_free = nullptr);
 
     /// The numbers of all nodes that there are now, ours included. Reads /proc. May throw.
     [[nodiscard]] std::vector<std::uint32_t> node_numbers() const;

@@ -367,24 +367,10 @@ void find_members(const GroupEntry* table, std::uint32_t node,
     }
 }
 
-namespace {
-
-[[nodiscard]] Descriptor socket_to_node() noexcept {
-    return Descriptor{::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
-}
-
-}  // namespace
-
-bool nobody_listens_as(std::string_view fabric, std::uint32_t number) noexcept {
-    const Descriptor connection = socket_to_node();
-    const NodeAddress address{::geteuid(), fabric, number};
-    return connection && ::connect(connection.get(), address.get(), address.length) != 0 &&
-           errno == ECONNREFUSED;
-}
-
 std::shared_ptr<PeerNode> connect_to_node(std::string_view fabric, std::uint32_t number,
-                                          std::shared_ptr<Liveness> liveness) {
-    const Descriptor connection = socket_to_node();
+                                          std::shared_ptr<Liveness> liveness, bool* is_free) {
+    const Descriptor connection{
+        ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
     if (!connection) {
         complain_of_node(number, LogLevel::error, "no socket to reach {}: {}",
                          describe_node(fabric, number), base::describe_errno(errno));
@@ -409,6 +395,8 @@ std::shared_ptr<PeerNode> connect_to_node(std::string_view fabric, std::uint32_t
         if (errno != ECONNREFUSED) {
             complain_of_node(number, LogLevel::warn, "cannot reach {}: {}",
                              describe_node(fabric, number), base::describe_errno(errno));
+        } else if (is_free != nullptr) {
+            *is_free = true;
         }
         return nullptr;
     }

@@ -31,12 +31,11 @@ void find_members(const GroupEntry* table, std::uint32_t node,
 
 /// Connects to node `number` of `fabric`. nullptr: there is none, or not one to talk to (logged).
 /// May throw std::bad_alloc and, when the process runs out of watches, `base::Error`.
+/// `is_free`, unless null: as of Node::peer.
 [[nodiscard]] std::shared_ptr<PeerNode> connect_to_node(std::string_view fabric,
                                                         std::uint32_t number,
-                                                        std::shared_ptr<Liveness> liveness);
-
-/// True: no process has the number. False also where that cannot be told.
-[[nodiscard]] bool nobody_listens_as(std::string_view fabric, std::uint32_t number) noexcept;
+                                                        std::shared_ptr<Liveness> liveness,
+                                                        bool* is_free);
 
 /// This process's node as a peer of itself. `usable` outlives it through `memory`'s owner.
 [[nodiscard]] std::shared_ptr<PeerNode> own_node_as_peer(

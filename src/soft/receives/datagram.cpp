@@ -41,20 +41,16 @@ bool Datagram::sender_out(std::uint32_t node, std::uint64_t word,
     if ((now & 1) == 0 || now != word) return true;
     if (region != nullptr && !region->may_be_in(hazard, named_by_receiver)) return true;
     try {
-        return process_gone(node, word);
+        const std::lock_guard guard{asked_mutex_};
+        bool is_free = false;  // that it cannot be reached proves nothing: it may be copying
+        if (asked_ == nullptr || asked_->number() != node || !asked_->still_there()) {
+            asked_ = node_.peer(node, &is_free);
+        }
+        if (asked_ == nullptr) return is_free;
+        return SenderTable::tag_of(asked_->identity()) != SenderTable::tag_in(word);
     } catch (const std::exception&) {
         return false;  // it cannot be told: asked again
     }
-}
-
-bool Datagram::process_gone(std::uint32_t node, std::uint64_t word) const {
-    const std::lock_guard guard{asked_mutex_};
-    if (asked_ == nullptr || asked_->number() != node || !asked_->still_there()) {
-        asked_ = node_.peer(node);
-    }
-    // That it cannot be reached proves nothing: it may be in the middle of a copy.
-    if (asked_ == nullptr) return node_.is_free(node);
-    return SenderTable::tag_of(asked_->identity()) != SenderTable::tag_in(word);
 }
 
 bool Datagram::pass_stopped(std::vector<SeenSender>& seen, std::uint64_t registration,

@@ -42,8 +42,7 @@ class Datagram {
     /// The senders that execute now. False: no memory to say.
     [[nodiscard]] bool see(std::vector<SeenSender>& seen) const noexcept;
     /// Has the sender let go of what it did when its hazard word was `word`? With `region`: of
-    /// that.
-    /// False where it cannot be told.
+    /// that. False where it cannot be told.
     [[nodiscard]] bool sender_out(std::uint32_t node, std::uint64_t word,
                                   const FencedKey* region = nullptr) const noexcept;
 
@@ -79,8 +78,6 @@ class Datagram {
         SeenSender sender;
         std::uint64_t registrations;
     };
-    [[nodiscard]] bool process_gone(std::uint32_t node, std::uint64_t word) const;
-
     Node& node_;
     SenderTable senders_;
     /// The process that was asked after last: one that is stopped is asked after again and again.
