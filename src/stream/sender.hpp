@@ -100,7 +100,10 @@ class Sender {
     [[nodiscard]] base::Status send(std::uint64_t id, std::uint64_t length, bool patient = false,
                                     bool at_once = false) noexcept;
     /// The stream ends behind the sends so far.
-    void shut_down() noexcept { shut_down_ = true; }
+    void shut_down() noexcept {
+        shut_down_ = true;
+        if (is_put_off_) was_held_enough_ = true;  // the program may not wait for its end
+    }
 
     // ---- the peer
 
@@ -176,11 +179,12 @@ class Sender {
         return may_be_held() && !is_put_off_ && ring_written_ != ring_taken_ &&
                (is_held_ || unsent() > room());
     }
-    /// What is unsent fits into the ring, and waits for an advertisement for a limited time.
+    /// What is unsent fits into the ring, or finds it empty, and waits for an advertisement for a
+    /// limited time. The end of a stream does not.
     [[nodiscard]] bool puts_off() const noexcept {
         if (is_put_off_) return !was_held_enough_ && adverts_.empty();
-        return may_be_held() && !is_held_ && is_indirect(phase_) && put_off_bytes_ != 0 &&
-               ring_written_ >= put_off_from_ && !sends_[current_].at_once;
+        return !shut_down_ && may_be_held() && !is_held_ && is_indirect(phase_) &&
+               put_off_bytes_ != 0 && ring_written_ >= put_off_from_ && !sends_[current_].at_once;
     }
     /// What is unsent waits for an advertisement that is late: behind direct transfers, or behind
     /// the ring, which it was held back from until it was empty.

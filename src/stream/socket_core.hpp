@@ -374,7 +374,7 @@ struct Socket::Core {
     IncomingSlots slots;
 
     std::uint64_t messages_sent = 0;
-    std::uint64_t last_ticket = 0;  ///< of the stream's last request that leaves a completion
+    std::uint64_t last_ticket = 0;  ///< of the last message that leaves a completion
     BoundedQueue<InFlight> in_flight;
     Hold hold;
     std::uint64_t sends_added = 0;

@@ -625,6 +625,14 @@ TEST_F(StreamSenderThatPutsOff, WaitsNoLongerBehindAnEmptyRing) {
     EXPECT_EQ(sender.unsent(), 0U);
 }
 
+TEST_F(StreamSenderThatPutsOff, LetsGoWhatTheProgramEndsWith) {
+    EXPECT_TRUE(sender.is_awaiting());
+    sender.shut_down();
+    EXPECT_EQ(pieces_that_go(), 2);
+    EXPECT_EQ(sender.unsent(), 0U);
+    EXPECT_FALSE(sender.is_awaiting());
+}
+
 TEST_F(StreamSenderThatPutsOff, LetsGoWhatIsToGoAtOnce) {
     sender.stop_awaiting();
     EXPECT_EQ(pieces_that_go(), 2);

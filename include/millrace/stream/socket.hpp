@@ -76,7 +76,7 @@ struct SocketOptions {
     std::size_t least_advertised_plain = 0;
     /// In mode `dynamic`, a send of so many bytes that does not fit into what is free of the peer's
     /// ring waits until all of that is free, as an advertisement may come then; 0: none does. One
-    /// that fits may wait for one, too, but for no longer than copying it would take.
+    /// that fits may wait for one, too, for about as long as copying all that is in the ring takes.
     std::size_t least_awaited = std::size_t{16} << 10;
     /// Where registrations of plain memory are kept for later operations on it, which the program
     /// then owes a word before it gives that memory back; null: each is made for one operation.

@@ -15,10 +15,6 @@ namespace {
 constexpr std::chrono::milliseconds patience_for_a_box{250};
 constexpr std::chrono::milliseconds patience_with_silent{2};
 
-[[nodiscard]] std::size_t sender_table_offset(const Geometry& geometry) noexcept {
-    return geometry.block_size();  // page aligned
-}
-
 }  // namespace
 
 DatagramTarget::DatagramTarget(Node& node, std::shared_ptr<PeerNode> peer) noexcept
@@ -46,7 +42,7 @@ bool DatagramTarget::map(Counters& counters, std::uint32_t index) {
     if (!geometry) return false;
     const BlockView view{block_->memory, *geometry};
     if (load_once(view.receive->type) != IBV_QPT_UD ||
-        block_->size < sender_table_offset(*geometry) + SenderTable::size) {
+        block_->size < geometry->block_size() + SenderTable::size) {
         return false;
     }
     pool_block_ = peer_->map_block(load_once(view.receive->pool_index),
@@ -63,7 +59,7 @@ bool DatagramTarget::map(Counters& counters, std::uint32_t index) {
                    counters);
     who_ = static_cast<std::uint32_t>(
         make_state_word(block_->generation, index, 0, IBV_QPS_RESET) >> 32);
-    senders_ = SenderTable{block_->memory + sender_table_offset(*geometry)};
+    senders_ = SenderTable{block_->memory + geometry->block_size()};
     senders_.enter(node_.number(), node_.identity());
     hazard_ = &senders_.hazard(node_.number());
     return true;

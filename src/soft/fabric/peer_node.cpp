@@ -9,7 +9,7 @@
 #include <fmt/format.h>
 #include <infiniband/verbs.h>
 #include <linux/magic.h>
-#include <poll.h>
+#include <signal.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
@@ -401,7 +401,11 @@ std::shared_ptr<PeerNode> connect_to_node(std::string_view fabric, std::uint32_t
         return nullptr;
     }
     auto node = std::make_shared<RemoteNode>(number, pid, std::move(liveness));
-    if (!node->adopt(fabric)) return nullptr;
+    if (!node->adopt(fabric)) {
+        // A child of a dead process may hold its socket.
+        if (is_free != nullptr && ::kill(pid, 0) != 0) *is_free = errno == ESRCH;
+        return nullptr;
+    }
     node->watch();
     return node;
 }

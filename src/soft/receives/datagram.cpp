@@ -40,14 +40,12 @@ bool Datagram::sender_out(std::uint32_t node, std::uint64_t word,
     const std::uint64_t now = hazard.word.load(std::memory_order_acquire);
     if ((now & 1) == 0 || now != word) return true;
     if (region != nullptr && !region->may_be_in(hazard, named_by_receiver)) return true;
+    if (node == 0 || !node_.usable()) return true;
     try {
-        const std::lock_guard guard{asked_mutex_};
-        bool is_free = false;  // that it cannot be reached proves nothing: it may be copying
-        if (asked_ == nullptr || asked_->number() != node || !asked_->still_there()) {
-            asked_ = node_.peer(node, &is_free);
-        }
-        if (asked_ == nullptr) return is_free;
-        return SenderTable::tag_of(asked_->identity()) != SenderTable::tag_in(word);
+        bool is_free = false;
+        const auto peer = node_.peer(node, &is_free);
+        if (peer == nullptr) return is_free;  // one that cannot be reached may be in mid-copy
+        return SenderTable::tag_of(peer->identity()) != SenderTable::tag_in(word);
     } catch (const std::exception&) {
         return false;  // it cannot be told: asked again
     }

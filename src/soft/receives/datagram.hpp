@@ -6,7 +6,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <vector>
 
 #include "fabric/node.hpp"
@@ -80,9 +79,6 @@ class Datagram {
     };
     Node& node_;
     SenderTable senders_;
-    /// The process that was asked after last: one that is stopped is asked after again and again.
-    mutable std::mutex asked_mutex_;
-    mutable std::shared_ptr<PeerNode> asked_;
     std::uint32_t mask_;
     std::unique_ptr<CompletionEntry[]> ring_;
     std::unique_ptr<ArrivalFacts[]> facts_;

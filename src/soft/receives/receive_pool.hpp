@@ -137,6 +137,8 @@ class ReceivePool {
     void look_at_limit() noexcept;
     [[nodiscard]] const PoolUser* user(std::uint32_t index) const noexcept;
     [[nodiscard]] bool pass_first(bool patiently) noexcept;
+    /// Whether a claimant is gone is asked seldom: the answer takes several system calls.
+    [[nodiscard]] bool may_ask(std::uint64_t now) noexcept;
     [[nodiscard]] bool give_up_first(const Datagram& datagram, std::uint64_t claim) noexcept;
     /// Takes those that have arrived; `all`: also gives up those whose claimant is out or dead.
     enum class Strays : std::uint8_t { arrived, all };
@@ -178,6 +180,7 @@ class ReceivePool {
     std::uint32_t stuck_position_ = 0;
     std::uint64_t stuck_since_ = 0;  ///< ticks
     std::uint64_t stuck_word_ = 0;   ///< its claimant's hazard then
+    std::uint64_t asked_at_ = 0;     ///< ticks, of a look whether a claimant is gone
 };
 
 }  // namespace millrace::soft

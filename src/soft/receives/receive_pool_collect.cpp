@@ -17,7 +17,7 @@ using namespace std::chrono_literals;
     return user.datagram->has_room(user.polled->load(std::memory_order_acquire));
 }
 
-constexpr auto abandoned_after = 1ms;  ///< when a claimant that is not executing is given up
+constexpr auto abandoned_after = 1ms;  ///< when to ask whether a claimant is out, and how often
 constexpr auto passed_after = 10ms;    ///< when one that is has to let others pass
 
 }  // namespace
@@ -27,7 +27,7 @@ bool ReceivePool::collect(bool patiently) noexcept {
     while (first_ != tail_ && pass_first(patiently)) {
     }
     if (!strays_.empty()) [[unlikely]]
-        look_at_strays(patiently ? Strays::all : Strays::arrived);
+        look_at_strays(patiently && may_ask(base::ticks()) ? Strays::all : Strays::arrived);
     const bool again = stuck_ || !strays_.empty();
     lock_.unlock();
     return again;
@@ -64,21 +64,24 @@ bool ReceivePool::pass_first(bool patiently) noexcept {
     return true;
 }
 
+bool ReceivePool::may_ask(std::uint64_t now) noexcept {
+    if (now - asked_at_ < base::ticks_in(abandoned_after)) return false;
+    asked_at_ = now;
+    return true;
+}
+
 bool ReceivePool::give_up_first(const Datagram& datagram, std::uint64_t claim) noexcept {
     const std::uint32_t sender = node_of_claim(claim);
     const std::uint64_t now = base::ticks();
     if (!stuck_ || stuck_position_ != first_) {
         stuck_ = true;
         stuck_position_ = first_;
-        stuck_since_ = now;
+        stuck_since_ = asked_at_ = now;
         stuck_word_ = datagram.senders().word(sender).load(std::memory_order_acquire);
         return false;
     }
-    static const std::uint64_t abandoned = base::ticks_in(abandoned_after);
-    static const std::uint64_t passed = base::ticks_in(passed_after);
-    if (now - stuck_since_ < abandoned) return false;
     const std::uint32_t number = order_[first_ & mask_];
-    if (datagram.sender_out(sender, stuck_word_)) {
+    if (may_ask(now) && datagram.sender_out(sender, stuck_word_)) {
         if (view_.slot(number).arrived.load(std::memory_order_acquire) == sequence_of(first_)) {
             return false;  // just so; the next look takes it
         }
@@ -90,7 +93,7 @@ bool ReceivePool::give_up_first(const Datagram& datagram, std::uint64_t claim) n
         }
         return true;
     }
-    if (now - stuck_since_ < passed) return false;
+    if (now - stuck_since_ < base::ticks_in(passed_after)) return false;
     strays_.push_back({number, first_});
     return true;
 }
