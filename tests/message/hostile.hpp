@@ -49,30 +49,41 @@ struct Hostile {
              pack(Hello{.window = 8,
                         .max_answer = large ? std::uint64_t{1} << 20 : 100,
                         .reads_large = large}));
-        std::optional<Welcome> welcome;
         std::span<const std::byte> message;
+        base::Status status = base::Status::empty;
         const base::Deadline deadline = patience();
-        while (line.look(message) != base::Status::ok && !deadline.expired()) {
+        for (bool is_over = false; status != base::Status::ok && !is_over;) {
+            is_over = has_gone(status) || deadline.expired();
+            status = line.look(message);
         }
-        welcome = parse_welcome(message.subspan(16));
+        if (status != base::Status::ok) {
+            ADD_FAILURE() << "no welcome came: " << name_of(status);
+            return {};
+        }
+        const std::optional<Welcome> welcome = parse_welcome(message.subspan(16));
         line.pass();
         EXPECT_TRUE(welcome.has_value());
         return welcome.value_or(Welcome{});
     }
     [[nodiscard]] bool is_dismissed() {
         const base::Deadline deadline = patience();
+        base::Status status = base::Status::empty;
         while (!deadline.expired()) {
+            if (has_gone(status)) return true;
             if (!line.is_wire()) {
-                if (line.link().peer_now() != connect::PeerState::alive) return true;
                 std::this_thread::sleep_for(std::chrono::microseconds{200});
                 continue;
             }
             std::span<const std::byte> message;
-            const base::Status status = line.look(message);
-            if (status == base::Status::closed || status == base::Status::peer_lost) return true;
+            status = line.look(message);
             if (status == base::Status::ok) line.pass();
         }
         return false;
+    }
+    /// Has its server left it? `last`: what its last look answered.
+    [[nodiscard]] bool has_gone(base::Status last) {
+        if (!line.is_wire()) return line.link().peer_now() != connect::PeerState::alive;
+        return last == base::Status::closed || last == base::Status::peer_lost;
     }
     Line line;
 };
