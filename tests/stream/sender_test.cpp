@@ -532,10 +532,11 @@ TEST_F(StreamSenderOfMessages, SendsAMarkAloneWhereTheRingHadNoRoomForIt) {
 /// Waits for advertisements, and goes to the ring 4 bytes at a time.
 class StreamSenderOfPieces : public StreamSender {
   protected:
-    StreamSenderOfPieces() {
+    explicit StreamSenderOfPieces(std::uint64_t put_off_bytes = 0) {
         Terms terms = own();
         terms.awaited_bytes = 6;
         terms.ring_piece_bytes = 4;
+        terms.put_off_bytes = put_off_bytes;
         sender = Sender{{Mode::dynamic, 16, 3}, terms};
         // From here on it knows that there are advertisements, and would wait for them.
         EXPECT_EQ(sender.on_advert(advert(0, 0, 0, 2)), Violation::none);
@@ -564,17 +565,9 @@ TEST_F(StreamSenderOfPieces, HoldsNothingBackBetweenThePiecesOfARun) {
 }
 
 // As above, and 8 bytes in the ring are enough to put off what fits there.
-class StreamSenderThatPutsOff : public StreamSender {
+class StreamSenderThatPutsOff : public StreamSenderOfPieces {
   protected:
-    StreamSenderThatPutsOff() {
-        Terms terms = own();
-        terms.awaited_bytes = 6;
-        terms.ring_piece_bytes = 4;
-        terms.put_off_bytes = 8;
-        sender = Sender{{Mode::dynamic, 16, 3}, terms};
-        EXPECT_EQ(sender.on_advert(advert(0, 0, 0, 2)), Violation::none);
-        EXPECT_EQ(sender.send(next_id++, 2), Status::ok);
-        EXPECT_TRUE(transfer());
+    StreamSenderThatPutsOff() : StreamSenderOfPieces{8} {
         // The next one is late, and the transfers turn to the ring.
         EXPECT_EQ(sender.send(next_id++, 14), Status::ok);
         EXPECT_FALSE(transfer());

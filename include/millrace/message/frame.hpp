@@ -17,7 +17,7 @@
 // lay in the ring before, payloads of earlier laps included, does not match; nor can a payload be
 // chosen to match, as nobody else knows the secret. The trailer decides, with 64 bits. A header
 // that something stale looks like (2^-30) makes the receiver look at a word that does not match,
-// once more, until the true header is there. Nothing is ever zeroed, and the sender reads nothing
+// once more, until the true header is there. Nothing relies on zeroes, and the sender reads nothing
 // of what it has sent. Work 001, section 4.1.2, clears the buffer or writes a zero behind each
 // message.
 //

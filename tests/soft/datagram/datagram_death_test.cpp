@@ -103,13 +103,21 @@ TEST(DatagramDeath, OfASenderAtARandomInstantCostsNoReceive) {
     }
 }
 
-TEST(DatagramDeath, OfASenderThatStoppedInTheMiddleOfASendEndsTheWait) {
-    StationOptions options;
-    options.shared_memory = false;
-    Station station{options};
+/// With receives in private memory, and a child that floods them.
+struct FloodedStation {
+    Station station{StationOptions{.shared_memory = false}};
     ibv_qp* const qp = station.datagram();
-    for (std::uint64_t i = 0; i < 16; ++i) ASSERT_EQ(station.receive(qp, i, i * 8192, 8192), 0);
-    ChildProcess child = flood(qp, 4096);
+    ChildProcess child = [this] {
+        for (std::uint64_t i = 0; i < 16; ++i) {
+            EXPECT_EQ(station.receive(qp, i, i * 8192, 8192), 0);
+        }
+        return flood(qp, 4096);
+    }();
+};
+
+TEST(DatagramDeath, OfASenderThatStoppedInTheMiddleOfASendEndsTheWait) {
+    FloodedStation flooded;
+    auto& [station, qp, child] = flooded;
     std::this_thread::sleep_for(std::chrono::milliseconds{2});
     ASSERT_TRUE(child.stop());
     child.kill_and_wait();
@@ -136,12 +144,8 @@ class NoMoreDescriptors {
 // A sender that was held for gone because it could not be reached lost its receive to another one,
 // and wrote over that one's message when it went on.
 TEST(DatagramDeath, IsNotBelievedOfASenderThatCannotBeReached) {
-    StationOptions options;
-    options.shared_memory = false;
-    Station station{options};
-    ibv_qp* const qp = station.datagram();
-    for (std::uint64_t i = 0; i < 16; ++i) ASSERT_EQ(station.receive(qp, i, i * 8192, 8192), 0);
-    ChildProcess child = flood(qp, 4096);
+    FloodedStation flooded;
+    auto& [station, qp, child] = flooded;
     const soft::Datagram& datagram = *static_cast<const soft::QueuePair*>(qp)->datagram;
     std::vector<soft::SeenSender> seen;
     const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds{20};
