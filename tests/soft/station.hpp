@@ -10,6 +10,7 @@
 
 #include "soft/endpoint.hpp"
 #include "soft/polling.hpp"
+#include "support/settings.hpp"
 
 namespace millrace::test {
 
@@ -21,7 +22,7 @@ struct StationOptions {
     std::uint32_t send_wr = 16;
     std::uint32_t receive_wr = 16;
     std::uint32_t inline_bytes = 128;
-    std::uint32_t qkey = 0x1234;
+    std::uint32_t qkey = family_qkey();
     std::uint8_t rnr_retry = 7;
     int completions = 4096;
 };

@@ -12,4 +12,12 @@ inline std::uint64_t number_from(const char* name, std::uint64_t otherwise) {
     return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
 }
 
+inline constexpr const char* family_setting = "MILLRACE_TEST_FAMILY";
+
+/// A Q_Key that only this test and its children have: tests beside it, on the same fabric, may send
+/// to a queue pair number that was somebody else's.
+inline std::uint32_t family_qkey() {
+    return 0x1000000U | (static_cast<std::uint32_t>(number_from(family_setting, 0)) & 0xffffffU);
+}
+
 }  // namespace millrace::test

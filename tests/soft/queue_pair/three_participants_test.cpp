@@ -21,6 +21,7 @@
 #include "soft/remote_endpoint.hpp"
 #include "soft/talk.hpp"
 #include "support/resources.hpp"
+#include "support/settings.hpp"
 
 namespace millrace::test {
 namespace {
@@ -165,11 +166,6 @@ MILLRACE_CHILD(soft_one_of_three) { return Member{arguments}.run(); }
 std::string ask_hub(ChildProcess& member, const std::string& line) {
     if (!member.write_line(line)) return "gone";
     return member.read_line(30s).value_or("gone");
-}
-
-std::uint64_t number_from(const char* name, std::uint64_t otherwise) {
-    const char* const text = std::getenv(name);
-    return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
 }
 
 class ThreeParticipants : public testing::Test {
