@@ -123,13 +123,18 @@ TEST(WaitUntil, CutsASleepIntoSlicesOfFiftyMilliseconds) {
 }
 
 TEST(WaitUntil, DoesNotSleepBeyondTheDeadline) {
-    RecordingParker parker;
-    EXPECT_EQ(
-        wait_until([] { return false; }, Deadline::after(2ms), WaitPolicy::blocking(), parker),
-        Status::timed_out);
-    for (const auto limit : parker.limits) EXPECT_LE(limit, 2ms);
-    ASSERT_GE(parker.steps.size(), 2U);
-    EXPECT_EQ(parker.steps.back(), "retract");
+    // Where a deadline is over before the wait has begun, once more.
+    for (int tries = 0; tries < 100; ++tries) {
+        RecordingParker parker;
+        EXPECT_EQ(
+            wait_until([] { return false; }, Deadline::after(2ms), WaitPolicy::blocking(), parker),
+            Status::timed_out);
+        if (parker.limits.empty()) continue;
+        for (const auto limit : parker.limits) EXPECT_LE(limit, 2ms);
+        EXPECT_EQ(parker.steps.back(), "retract");
+        return;
+    }
+    FAIL() << "it never slept";
 }
 
 TEST(WaitUntil, EndsWhenItIsCancelledUnderEveryPolicy) {

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <future>
 #include <memory>
@@ -145,15 +146,22 @@ TEST(Task, AwaitsTasksOneInTheOther) {
 
 TEST(Task, SleepsSideBySideWithOthers) {
     Hub hub;
-    std::vector<int> order;
-    const auto sleeper = [](std::vector<int>& into, int number, auto time) -> Task<> {
-        co_await base::sleep_for(time);
-        into.push_back(number);
+    std::vector<base::Clock::time_point> order;  // of those that are awake, when each was due
+    const auto sleeper = [](std::vector<base::Clock::time_point>& into, auto time) -> Task<> {
+        const auto due = base::Clock::now() + time;
+        co_await base::sleep_until(Deadline::at(due));
+        EXPECT_GE(base::Clock::now(), due);
+        into.push_back(due);
     };
-    base::spawn(hub, sleeper(order, 2, 20ms));
-    base::spawn(hub, sleeper(order, 1, 5ms));
-    run(hub, sleeper(order, 3, 60ms));
-    EXPECT_EQ(order, (std::vector<int>{1, 2, 3}));
+    const base::Executor::Id longest = base::spawn(hub, sleeper(order, 1h));
+    base::spawn(hub, sleeper(order, 20ms));
+    base::spawn(hub, sleeper(order, 5ms));
+    run(hub, sleeper(order, 60ms));
+    // However late each of them began, the last one's end is the last.
+    EXPECT_EQ(order.size(), 3U);
+    EXPECT_TRUE(std::is_sorted(order.begin(), order.end()));
+    EXPECT_TRUE(hub.remove(longest));
+    EXPECT_EQ(hub.size(), 0U);
 }
 
 TEST(Task, WaitsForADescriptorUntilTheDeadline) {

@@ -58,11 +58,16 @@ TEST(Connect, WaitsForAListenerThatComesLater) {
 }
 
 TEST(Connect, SaysThatNothingListens) {
-    std::string closed_port;
-    {
-        Listener listener = Listener::listen(Address::parse("127.0.0.1:0"));
-        closed_port = listener.address().to_string();
-    }
+    // A port that nobody else gets meanwhile.
+    sockaddr_in own{};
+    own.sin_family = AF_INET;
+    own.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof own;
+    const int bound = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    ASSERT_EQ(bind(bound, reinterpret_cast<const sockaddr*>(&own), size), 0);
+    ASSERT_EQ(getsockname(bound, reinterpret_cast<sockaddr*>(&own), &size), 0);
+    const Stranger deaf{bound};
+    const std::string closed_port = "127.0.0.1:" + std::to_string(ntohs(own.sin_port));
     for (const Address& address : {Address::parse(closed_port), fresh_address(),
                                    Address::parse("unix:/nonexistent-folder/socket")}) {
         const base::Error error = error_of([&] { (void)connect(address, {}, within(100ms)); });

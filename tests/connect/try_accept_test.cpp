@@ -141,7 +141,7 @@ TEST(TryAccept, TellsOfNewcomersBehindAHouseThatWasFull) {
     }
     // One at a time, as they are ready.
     std::vector<Link> taken;
-    while (taken.size() != count && becomes_readable(listener.descriptor(), 5s)) {
+    while (taken.size() != count && becomes_readable(listener.descriptor(), 20s)) {
         if (std::optional<Link> link = listener.try_accept_speaking()) {
             link->say(bytes("answer"));
             taken.push_back(std::move(*link));
