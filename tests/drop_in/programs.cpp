@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <cstdint>
 #include <fstream>
 #include <ostream>
 #include <sstream>
@@ -67,7 +68,7 @@ ChildProcess start_on_soft_device(std::vector<std::string> command, Loading load
 Outcome finish(ChildProcess& process, std::chrono::milliseconds limit) {
     Outcome outcome;
     outcome.output = process.read_all(limit);
-    outcome.exit = process.wait(std::chrono::seconds{1});
+    outcome.exit = process.wait();
     if (outcome.exit.how == Exit::How::timed_out) {
         (void)process.kill_and_wait();
         outcome.output += "\n(killed by the test: it did not end)";
@@ -82,16 +83,21 @@ Outcome run_on_soft_device(std::vector<std::string> command, Loading loading,
 }
 
 std::string free_port() {
-    const int descriptor = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    sockaddr_in6 address{};
-    address.sin6_family = AF_INET6;
-    socklen_t length = sizeof address;
-    if (descriptor < 0 || bind(descriptor, reinterpret_cast<sockaddr*>(&address), length) != 0 ||
-        getsockname(descriptor, reinterpret_cast<sockaddr*>(&address), &length) != 0) {
-        throw std::system_error{errno, std::generic_category(), "find a free port"};
+    // Below those that the system gives to whoever asks for any: so nobody has it when the program
+    // binds it. Tests beside this one have other numbers.
+    static int turn = 0;
+    for (int tries = 0; tries < 100; ++tries) {
+        const int port = 10'000 + (getpid() * 7 + turn++ * 1'117) % 10'000;
+        const int descriptor = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        sockaddr_in6 address{};
+        address.sin6_family = AF_INET6;
+        address.sin6_port = htons(static_cast<std::uint16_t>(port));
+        const bool is_free =
+            bind(descriptor, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
+        close(descriptor);
+        if (is_free) return std::to_string(port);
     }
-    close(descriptor);
-    return std::to_string(ntohs(address.sin6_port));
+    throw std::system_error{errno, std::generic_category(), "find a free port"};
 }
 
 bool wait_for_listener(const std::string& port, std::chrono::milliseconds limit) {

@@ -111,7 +111,7 @@ TEST_F(Cat, CopiesInEveryMode) {
 }
 
 TEST_F(Cat, ModesThatExcludeEachOtherAreAnError) {
-    ChildProcess receiver = listen("> " + in_quotes(path("out")), "--mode direct --timeout 1");
+    ChildProcess receiver = listen("> " + in_quotes(path("out")), "--mode direct --timeout 5");
     ChildProcess sender = send("< /dev/null", "--mode indirect");
     EXPECT_TRUE(sender.wait().exited_with(1)) << errors();
     EXPECT_TRUE(receiver.wait().exited_with(1)) << errors();

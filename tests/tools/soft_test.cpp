@@ -158,7 +158,7 @@ TEST_F(Soft, CleanTellsOfADeadPeersMemoryAndWhoHoldsIt) {
                                     HasSubstr("held by pid " + std::to_string(listening.pid()))));
     listening.resume();
     EXPECT_FALSE(listening.wait().success());
-    EXPECT_THAT(run_command({"soft", "clean"}).text, Not(HasSubstr(fabric())));
+    EXPECT_THAT(run_command({"soft", "clean"}).text, Not(HasSubstr("'" + fabric() + "'")));
 }
 
 // --- trace
