@@ -154,7 +154,7 @@ TEST_F(Errors, APeerIsNotGivenUpBeforeTheTimeout) {
 
 TEST_F(Errors, APeerThatIsNotThereYetIsFoundByARetry) {
     Options options;
-    options.timeout = 14;
+    options.timeout = 17;  // 0.5 s, eight times: before that this thread connects the other end
     Endpoint a{device, domain.get(), options};
     Endpoint b{device, domain.get(), options};
     const Buffer memory{domain.get(), 4096};

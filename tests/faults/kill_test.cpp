@@ -26,7 +26,7 @@ using millrace::test::hear;
 using millrace::test::say;
 
 // Far beyond the 2 s within which a death must be known: it only ends tests that have failed.
-constexpr auto kill_budget = 10s;
+constexpr auto kill_budget = 40s;
 
 /// The fabric of this program and its children: nobody else's nodes are counted.
 const std::string& own_fabric() {

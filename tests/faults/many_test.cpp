@@ -149,10 +149,10 @@ MILLRACE_CHILD(faults_short) {
     const rlimit limits{limit, limit};
     if (setrlimit(RLIMIT_NOFILE, &limits) != 0) return 1;
     try {
-        const auto in = make_in(arguments[0], {arguments[1]}, false, Deadline::after(10s));
+        const auto in = make_in(arguments[0], {arguments[1]}, false, Deadline::after(40s));
         bool right = false;
         for (std::uint64_t i = 0; i < 10; ++i) {
-            const Status status = in->take(i, right, Deadline::after(10s));
+            const Status status = in->take(i, right, Deadline::after(40s));
             if (status != Status::ok || !right) {
                 say("item " + std::to_string(i) + ": " + std::string{name_of(status)});
                 return 1;
@@ -207,7 +207,7 @@ TEST_P(Fork, DoesNotHideTheDeathOfTheParent) {
         EXPECT_TRUE(producer.wait().killed_by(SIGKILL));
         Status status;
         std::uint64_t next = 1;
-        while ((status = in->take(next, right, Deadline::after(10s))) == Status::ok) ++next;
+        while ((status = in->take(next, right, Deadline::after(20s))) == Status::ok) ++next;
         EXPECT_EQ(status, Status::peer_lost) << name_of(status) << ", " << wait;
         ::kill(static_cast<pid_t>(std::stol(child)), SIGKILL);
     }

@@ -54,7 +54,8 @@ MILLRACE_CHILD(faults_session_server) {
     message::ServerOptions options;
     options.polling = arguments.at(1) == "dense" ? Polling::dense : Polling::flag;
     options.gather_turns = 64;
-    options.session_patience = 500ms;
+    // So long may a client that lives need to come back.
+    options.session_patience = 3s;
     Server server = Server::listen(connect::Address::parse(arguments.at(0)), options);
     std::atomic<std::uint64_t> twice{0};
     std::thread serving{[&] {

@@ -28,7 +28,7 @@ inline std::chrono::milliseconds own_patience{15'000};
 /// True when the program is to make its mistake. To be asked first.
 [[nodiscard]] inline bool makes_mistake(const std::vector<std::string>& arguments) {
     const bool wrong = !arguments.empty() && arguments.front() == "wrong";
-    if (wrong) own_patience = std::chrono::milliseconds{2'500};
+    if (wrong) own_patience = std::chrono::milliseconds{5'000};
     return wrong;
 }
 
