@@ -80,15 +80,16 @@ TEST(DatagramDeath, OfASenderAtARandomInstantCostsNoReceive) {
         while (std::chrono::steady_clock::now() < until) static_cast<void>(drain());
         dying.kill_and_wait();
         int after = 0;
-        const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds{10};
-        while (after < 100 && std::chrono::steady_clock::now() < limit) after += drain();
+        base::Deadline limit = patience_for_a_coincidence();
+        while (after < 100 && !limit.expired()) after += drain();
         ASSERT_GE(after, 100) << "the living one's messages stopped";
         living.kill_and_wait();
         // Whatever the dead ones had claimed comes back: all receives can be used.
         ibv_qp* const local = station.datagram();
         ibv_ah* const ah = station.handle();
         std::set<std::uint64_t> seen;
-        while (std::chrono::steady_clock::now() < limit && seen.size() < receives) {
+        limit = patience_for_a_coincidence();
+        while (!limit.expired() && seen.size() < receives) {
             ASSERT_EQ(station.send_to(local, ah, qp->qp_num, 99, 0, 8, 0), 0);
             ASSERT_EQ(station.send_to(local, ah, local->qp_num, 99, 0, 8), 0);  // dropped
             const auto patience = std::chrono::milliseconds{5};
@@ -148,11 +149,13 @@ TEST(DatagramDeath, IsNotBelievedOfASenderThatCannotBeReached) {
     auto& [station, qp, child] = flooded;
     const soft::Datagram& datagram = *static_cast<const soft::QueuePair*>(qp)->datagram;
     std::vector<soft::SeenSender> seen;
-    const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds{20};
-    while (seen.empty() && std::chrono::steady_clock::now() < limit) {
+    const base::Deadline patience = patience_for_a_coincidence();
+    for (int round = 0; seen.empty() && !patience.expired(); ++round) {
         while (const auto wc = station.poll_once()) {
             ASSERT_EQ(station.receive(qp, wc->wr_id, wc->wr_id * 8192, 8192), 0);
         }
+        // With one processor for both, it sends only while this thread sleeps.
+        std::this_thread::sleep_for(std::chrono::microseconds{round % 8 * 10});
         ASSERT_TRUE(child.stop());
         ASSERT_TRUE(datagram.see(seen));
         if (!seen.empty()) break;
@@ -385,11 +388,13 @@ TEST(DatagramDeparture, OfAQueuePairWhoseProcessLivesLeavesNoMapping) {
     ChildProcess child = ours.begin();
     ours.exchange(child);
     const std::size_t bytes = mapped_bytes();
+    std::size_t most = bytes;
     for (int round = 0; round < 20; ++round) {
         child.write_line("another");
         ours.exchange(child);
+        most = std::max(most, mapped_bytes());
     }
-    EXPECT_GT(mapped_bytes(), bytes);
+    EXPECT_GT(most, bytes);
     ours.settle(mapped_bytes, bytes);
     child.close_input();
     EXPECT_TRUE(child.wait().success());
