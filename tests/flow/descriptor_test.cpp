@@ -107,7 +107,7 @@ void makes_no_work_while_quiet(ring::Design design, Options asked) {
     // Longer than any nap, and shorter than what a producer asks again after.
     constexpr std::chrono::milliseconds window{15};
     const auto sleeps_at_last = [window](int descriptor, auto&& call) {
-        const Deadline deadline = Deadline::after(5s);
+        const Deadline deadline = Deadline::after(40s);
         do {
             call();
             if (!becomes_readable(descriptor, window)) return true;

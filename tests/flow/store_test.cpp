@@ -74,9 +74,11 @@ TEST(FlowCarrier, IsRefusedWhereItCannotBe) {
     const auto refusal = [](ring::Design design) -> std::string {
         Listener listener =
             Listener::listen(unique_address(), with_endpoint({.ring = {.capacity = 4}}));
+        base::Cancellation is_over;
         std::thread other{[&] {
             try {
-                (void)AnyConsumer<Numbered>::accept(design, listener, Deadline::after(2s));
+                (void)AnyConsumer<Numbered>::accept(design, listener,
+                                                    Deadline::after(40s).cancelled_by(is_over));
             } catch (const base::Error&) {
             }
         }};
@@ -90,6 +92,7 @@ TEST(FlowCarrier, IsRefusedWhereItCannotBe) {
             EXPECT_EQ(error.code(), base::ErrorCode::unsupported);
             text = error.what();
         }
+        is_over.request();
         other.join();
         return text;
     };

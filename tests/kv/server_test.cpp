@@ -759,6 +759,8 @@ TEST_P(KvServerBy, OutlivesClientsThatAreKilledAndKeepsNothingOfThem) {
     Serving serving{taking(name())};
     Client client = serving.client(coming_by(name()));
     ASSERT_TRUE(client.ping(soon()).ok());
+    // One behind the other has left: how much is kept for the next depends on how many there were
+    // at a time.
     const auto kill_clients = [&](int count) {
         for (int i = 0; i < count; ++i) {
             const auto address = serving.server().address();
@@ -767,13 +769,13 @@ TEST_P(KvServerBy, OutlivesClientsThatAreKilledAndKeepsNothingOfThem) {
             EXPECT_EQ(child.read_line(), "set");
             child.kill();
             (void)child.wait();
+            const base::Deadline patience = soon();
+            while (serving.server().stats().clients != 1 && !patience.expired()) {
+                std::this_thread::sleep_for(1ms);
+                ASSERT_TRUE(client.ping(soon()).ok());
+            }
+            EXPECT_EQ(serving.server().stats().clients, 1U);
         }
-        const base::Deadline patience = soon();
-        while (serving.server().stats().clients != 1 && !patience.expired()) {
-            std::this_thread::sleep_for(1ms);
-            ASSERT_TRUE(client.ping(soon()).ok());
-        }
-        EXPECT_EQ(serving.server().stats().clients, 1U);
     };
     // What the first ones leave may be kept for the next: places, and memory for them.
     ASSERT_NO_FATAL_FAILURE(kill_clients(2));
@@ -781,8 +783,8 @@ TEST_P(KvServerBy, OutlivesClientsThatAreKilledAndKeepsNothingOfThem) {
     const std::size_t mappings = test::shared_mappings();
     ASSERT_NO_FATAL_FAILURE(kill_clients(5));
     const base::Deadline patience = soon();
-    // One run of nine, beside other load, had one descriptor more for good, and why is not known. What
-    // each client left would be five.
+    // One run of nine, beside other load, had one descriptor more for good, and why is not known.
+    // What each client left would be five.
     constexpr std::size_t unexplained = 2;
     const auto has_let_go = [&] {
         return test::open_descriptors() <= descriptors + unexplained &&

@@ -13,8 +13,10 @@
 
 #include "datagram_wire.hpp"
 #include "message/serving.hpp"
+#include "millrace/base/clock.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/connect/facts.hpp"
+#include "packet_stream.hpp"
 #include "setup.hpp"
 #include "support/counted_posts.hpp"
 
@@ -52,7 +54,11 @@ TEST_P(PacketWires, PostOnePacketEachWayForACall) {
     const Deadline deadline = patience();
     while (!is_in && !deadline.expired()) (void)server.turn(echo);
     joining.join();
+    // A client asks again where no answer has come for so long, and its server tells it what is
+    // there: some packets more of a machine that was busy.
+    std::uint64_t late = 0;
     const auto call = [&](std::uint64_t number) {
+        const auto begin = base::Clock::now();
         std::uint64_t id = 0;
         const Bytes request = content(1, number, 64);
         ASSERT_EQ(client->submit(request, id), Status::ok) << client->failure();
@@ -64,18 +70,20 @@ TEST_P(PacketWires, PostOnePacketEachWayForACall) {
             });
         }
         ASSERT_EQ(status, Status::ok) << client->failure();
+        if (base::Clock::now() - begin >= PacketTerms{}.least_patience) ++late;
     };
     for (std::uint64_t number = 0; number < 10; ++number) ASSERT_NO_FATAL_FAILURE(call(number));
     at_server.posts.clear();
     at_client.posts.clear();
     constexpr std::uint64_t calls = 400;
     for (std::uint64_t number = 0; number < calls; ++number) ASSERT_NO_FATAL_FAILURE(call(number));
-    EXPECT_EQ(at_client.posts.send, calls) << client->explain();
-    EXPECT_EQ(at_client.posts.all(), calls);
-    EXPECT_EQ(at_client.posts.receive, calls);
-    EXPECT_EQ(at_server.posts.send, calls);
-    EXPECT_EQ(at_server.posts.all(), calls);
-    EXPECT_EQ(at_server.posts.receive, calls);
+    for (const test::Posts* const posts : {&at_client.posts, &at_server.posts}) {
+        for (const std::uint64_t count : {posts->send.load(), posts->receive.load()}) {
+            EXPECT_GE(count, calls);
+            EXPECT_LE(count, calls + 8 * late) << client->explain();
+        }
+        EXPECT_EQ(posts->all(), posts->send);
+    }
 }
 
 /// A server and its clients, each end with counted posts, in one thread once all are in.

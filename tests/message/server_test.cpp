@@ -415,7 +415,9 @@ TEST_P(Servers, AnswerOverloadWithAStatus) {
 TEST_P(Servers, AreNotBlockedByAClientThatDoesNotRead) {
     ServerOptions chosen = options();
     chosen.max_waiting_bytes = 10'000;
-    chosen.patience = 200ms;
+    // Where an answer goes in pieces, whoever loses the processor in the middle of one reads
+    // nothing of it for that long, and is not meant.
+    chosen.patience = GetParam().has_rings() ? 200ms : 2000ms;
     // A kernel keeps some megabytes for who does not read a socket.
     const std::size_t size = GetParam().has_rings() ? 1000 : 50'000;
     Running running{
@@ -443,7 +445,7 @@ TEST_P(Servers, AreNotBlockedByAClientThatDoesNotRead) {
     };
     while (!is_dropped() && !deadline.expired()) {
         ASSERT_EQ(other.call({}, answer, patience()), Outcome::ok);
-        std::this_thread::sleep_for(1ms);
+        std::this_thread::sleep_for(10ms);
     }
     EXPECT_FALSE(deadline.expired());
     running.stop();
@@ -527,7 +529,10 @@ TEST_P(Servers, LeaveACallWhoseDeadlineHasPassed) {
     Bytes answer;
     EXPECT_EQ(client.call({}, answer, Deadline::now()), Outcome::timed_out);
     EXPECT_EQ(client.stats().requests, 0U);
-    EXPECT_EQ(client.call({}, answer, Deadline::after(10ms), 1), Outcome::timed_out);
+    // Of whoever loses the processor for that long nothing is sent: once more.
+    while (client.stats().requests == 0) {
+        ASSERT_EQ(client.call({}, answer, Deadline::after(10ms), 1), Outcome::timed_out);
+    }
     // What comes of it is nobody's.
     for (std::uint64_t number = 0; number < 300; ++number) {
         ASSERT_EQ(client.call(content(1, number, 50), answer, patience()), Outcome::ok);

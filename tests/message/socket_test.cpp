@@ -556,7 +556,8 @@ TEST(HostilePeersOverSockets, WhoSayNoHelloAreDismissed) {
 
 TEST(HostilePeersOverSockets, ThatAreServersEndTheClientsConnection) {
     // A listener that is no message server, but passes the handshake.
-    const auto talk_to = [](std::function<void(int socket)> deed) {
+    const auto talk_to = [](std::function<void(int socket)> deed,
+                            const Deadline& deadline = patience()) {
         connect::LinkOptions options = link_options({}, server_service);
         options.accepted = Transport::tcp;
         auto listener = connect::Listener::listen(loopback(), options);
@@ -569,9 +570,8 @@ TEST(HostilePeersOverSockets, ThatAreServersEndTheClientsConnection) {
             deed(link.socket());
             (void)ends(link.socket());
         }};
-        const auto found = error_of([&] {
-            (void)Client::connect(listener.address(), by(Transport::tcp), Deadline::after(1s));
-        });
+        const auto found = error_of(
+            [&] { (void)Client::connect(listener.address(), by(Transport::tcp), deadline); });
         liar.join();
         return found;
     };
@@ -583,7 +583,7 @@ TEST(HostilePeersOverSockets, ThatAreServersEndTheClientsConnection) {
         ErrorCode::peer_lost);
     EXPECT_EQ(talk_to([](int socket) { (void)shutdown(socket, SHUT_WR); }).first,
               ErrorCode::peer_lost);
-    EXPECT_EQ(talk_to([](int) {}).first, ErrorCode::timed_out);
+    EXPECT_EQ(talk_to([](int) {}, Deadline::after(2s)).first, ErrorCode::timed_out);
     SocketOutbox outbox;
     outbox.append(pack(SessionHeader{.kind = SessionKind::answer}), {});
     EXPECT_EQ(talk_to([&](int socket) { send_all(socket, outbox.pending()); }).first,

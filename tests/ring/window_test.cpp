@@ -309,6 +309,7 @@ TEST(WakeUp, AwakeEndsPostNothing) {
 
 TEST(WakeUp, AnnouncementStandsOverManySlicesOfOneSleep) {
     Pair pair;
+    ASSERT_NO_FATAL_FAILURE(fall_asleep(pair));  // on a link it takes any number of slices
     for (int slice = 0; slice < 20; ++slice) {
         pair.sleeper.prepare();
         pair.sleeper.park(2ms, nullptr);

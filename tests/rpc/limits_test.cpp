@@ -489,13 +489,20 @@ TEST(Priorities, LetWhatIsPutOffBeTakenBackOrLateOrDrained) {
     turn_until([&] { return counts().put_off == 1; });
     EXPECT_TRUE(client.cancel(id));
     turn_until([&] { return counts().pending == 0; });
-    // Its deadline goes on while it waits.
-    const auto soon = Deadline::after(20ms);
-    ASSERT_EQ(client.submit<Add>({2, 0}, note, soon, low), Status::ok);
-    turn_until([&] { return counts().put_off == 2; });
-    while (base::Clock::now() < soon.point() + longest_way + 1ms) std::this_thread::yield();
-    turn_until([&] { return counts().pending == 0; });
-    EXPECT_EQ(served.server.stats().late, 1U);
+    // Its deadline goes on while it waits. One that came late already was not put off: once more.
+    std::size_t late = 0;
+    for (const auto deadline = patience(); counts().put_off == 1 && !deadline.expired();) {
+        const auto soon = Deadline::after(20ms);
+        const Status status = client.submit<Add>({2, 0}, note, soon, low);
+        if (status == Status::timed_out) continue;  // nothing was sent
+        ASSERT_EQ(status, Status::ok);
+        ++late;
+        turn_until([&] { return counts().put_off == 2 || served.server.stats().late == late; });
+        while (base::Clock::now() < soon.point() + longest_way + 1ms) std::this_thread::yield();
+        turn_until([&] { return counts().pending == 0; });
+        EXPECT_EQ(served.server.stats().late, late);
+    }
+    EXPECT_EQ(counts().put_off, 2U);
     // Those of a client that has gone are nobody's.
     {
         Client gone = served.connect();
@@ -507,8 +514,10 @@ TEST(Priorities, LetWhatIsPutOffBeTakenBackOrLateOrDrained) {
     ASSERT_EQ(client.submit<Add>({4, 0}, note, patience(), low), Status::ok);
     turn_until([&] { return counts().put_off == 4; });
     EXPECT_EQ(served.server.drain(patience()), Status::ok);
-    while (codes.size() < 2) ASSERT_EQ(client.wait(patience()), Status::ok);
-    EXPECT_EQ(codes.front() == Code::late || codes.front() == Code::timed_out, true);
+    while (codes.size() < late + 1) ASSERT_EQ(client.wait(patience()), Status::ok);
+    for (std::size_t i = 0; i < late; ++i) {
+        EXPECT_TRUE(codes[i] == Code::late || codes[i] == Code::timed_out) << name_of(codes[i]);
+    }
     EXPECT_EQ(codes.back(), Code::draining);
     // The server may have heard of the one that has gone only behind its call.
     EXPECT_TRUE(served.order.empty() || served.order == std::vector<std::uint64_t>{3});

@@ -235,10 +235,12 @@ TEST(Latest, EndsAreToldOfEachOther) {
 TEST(Latest, EndsThatDoNotFitAreRefused) {
     const auto error_between = [](auto&& reader, auto&& writer) {
         const std::string address = fresh_address();
+        base::Cancellation is_over;
         auto reading = std::async(std::launch::async, [&] {
-            return error_of([&] { reader(address, Deadline::after(2s)); });
+            return error_of([&] { reader(address, soon().cancelled_by(is_over)); });
         });
-        const base::Error error = error_of([&] { writer(address, Deadline::after(2s)); });
+        const base::Error error = error_of([&] { writer(address, soon()); });
+        is_over.request();
         (void)reading.get();
         return error;
     };
