@@ -47,7 +47,7 @@ void CopyChoice::note(float cost) noexcept {
     constexpr float enough = 0.95F;
     if (tried < chosen_cost_ * enough) chosen_ = next_;
     const float worse = std::max(tried, chosen_cost_) / std::min(tried, chosen_cost_) - 1;
-    constexpr float copies_for_each_time = 800;
+    constexpr float copies_for_each_time = 4800;
     // Whatever the costs were: not a number is not less.
     const float between = copies_for_each_time * worse;
     left_ = between < most_between ? std::max(static_cast<std::uint32_t>(between), fewest_between)
@@ -122,13 +122,11 @@ void copy_for_peer(std::byte* to, const std::byte* from, std::size_t bytes) noex
     constexpr auto least = static_cast<std::size_t>(std::bit_width(least_long_copy));
     const auto width = std::max(static_cast<std::size_t>(std::bit_width(bytes)), least);
     CopyChoice& choice = choices[std::min(width - least, sizes - 1)];
-    const std::uint64_t begin = ticks();
-    if (choice.next() == CopyChoice::Way::cached) {
+    if (choice.begin(ticks(), bytes) == CopyChoice::Way::cached) {
         std::memcpy(to, from, body);
     } else {
         copy_past_caches(to, from, body);
     }
-    choice.note(static_cast<float>(ticks() - begin) / static_cast<float>(bytes));
 #else
     std::memcpy(to, from, body);
 #endif

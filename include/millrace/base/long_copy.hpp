@@ -7,7 +7,10 @@
 // longer than to memory: stores past the caches (non-temporal ones) fetch nothing. Between
 // processors of one third-level cache, and for copies larger than the second-level ones, ordinary
 // stores are faster. Which it is depends on where a program runs, which may change while it runs.
-// So each thread tries both ways now and then, apart for each size, and takes the faster one.
+// So each thread tries both ways now and then, apart for each size, and takes the faster one. The
+// faster one is not the one whose copies take less time: what the writer spares, the reader may pay
+// for, who fetches from memory what would have lain in a cache. So what is compared is the time
+// from one copy to the next, which has in it how long the thread waited for its reader in between.
 #pragma once
 
 #include <array>
@@ -31,17 +34,27 @@ class CopyChoice {
   public:
     enum class Way : std::uint8_t { cached, streaming };
 
+    /// A copy of `bytes` begins at `now`, of any clock: its way. The one before has taken until
+    /// now.
+    [[nodiscard]] Way begin(std::uint64_t now, std::size_t bytes) noexcept {
+        if (bytes_ != 0) note(static_cast<float>(now - begun_) / static_cast<float>(bytes_));
+        begun_ = now;
+        bytes_ = bytes;
+        return next_;
+    }
+    /// Of the next copy.
     [[nodiscard]] Way next() const noexcept { return next_; }
-    /// Behind each copy: that next() one took `cost` for each byte.
+    /// Behind each copy: that next() one took `cost` for each byte. begin() does it.
     void note(float cost) noexcept;
 
     /// Copies of which the last ones are compared with as many of the other way: those before show
-    /// what the way before left in the caches.
-    static constexpr std::uint32_t trial = 8;
-    static constexpr std::uint32_t compared = 5;
+    /// what the way before left in the caches, and what the reader makes of it, who may be as many
+    /// copies behind as receives are offered (32 say).
+    static constexpr std::uint32_t trial = 48;
+    static constexpr std::uint32_t compared = 15;
     /// Between two trials; the worse the other way did, the more of them.
-    static constexpr std::uint32_t fewest_between = 400;
-    static constexpr std::uint32_t most_between = 16'384;
+    static constexpr std::uint32_t fewest_between = 2400;
+    static constexpr std::uint32_t most_between = 49'152;
 
   private:
     [[nodiscard]] float typical() noexcept;
@@ -51,6 +64,8 @@ class CopyChoice {
     bool is_trying_ = false;  ///< next_ is not the chosen one
     std::uint32_t left_ = trial;
     float chosen_cost_ = 0;
+    std::size_t bytes_ = 0;  ///< of the last copy; 0: there was none
+    std::uint64_t begun_ = 0;
     std::array<float, compared> last_{};
 };
 
