@@ -87,7 +87,12 @@ bool leave_this_core() noexcept {
         sched_setaffinity(0, sizeof(others.bytes), others.set()) != 0) {
         return false;
     }
-    (void)sched_setaffinity(0, sizeof(mask.bytes), mask.set());
+    if (sched_setaffinity(0, sizeof(mask.bytes), mask.set()) != 0) {
+        // None of them belongs to the process any more: whatever does.
+        Mask all;
+        std::ranges::fill(all.bytes, static_cast<unsigned char>(0xff));
+        (void)sched_setaffinity(0, sizeof(all.bytes), all.set());
+    }
     return true;
 }
 

@@ -8,6 +8,7 @@
 #include <array>
 #include <cstddef>
 #include <ctime>
+#include <utility>
 
 #include "millrace/base/clock.hpp"
 #include "millrace/base/standard_streams.hpp"
@@ -35,6 +36,7 @@ constexpr nanoseconds an_offer_costs = microseconds{4};
 constexpr nanoseconds a_crowd_stays = milliseconds{2};
 
 constexpr std::uint64_t weight = 8;
+constexpr std::uint64_t always_found = std::uint64_t{1} << 16;
 constexpr std::uint64_t long_gap = 16;  ///< wake-ups
 constexpr std::uint32_t first_trial = 16;
 constexpr std::uint32_t last_trial = 256;
@@ -124,17 +126,25 @@ WaitEstimate::Plan WaitEstimate::begin(std::uint64_t now) {
     return {.spin = is_crowded ? crowded_spin_ : spin_, .offer = offer_};
 }
 
-/// Whether the next waits look.
-void WaitEstimate::judge(std::uint64_t ticks, End how) noexcept {
-    const std::uint64_t most = long_gap * cost_;
-    if (reason_ == WaitReason::trial) {
-        sleeps_at_once_ = how == End::slept || ticks > most;
-        if (sleeps_at_once_) {
-            trial_at_ = std::min(2 * trial_at_, last_trial);
-        } else {
-            gap_ = ticks * weight;
-        }
-    } else if (!sleeps_at_once_ && gap_ / weight > most) {
+/// A look of `ticks` that saw what it was for, or was in vain. Whether the next waits look.
+void WaitEstimate::note_look(std::uint64_t ticks, bool found) noexcept {
+    ticks = std::min(ticks, spin_ + offer_);  // others may have had the processor meanwhile
+    const std::uint64_t gain = found ? always_found : 0;
+    const bool is_trial = reason_ == WaitReason::trial;
+    // A trial that was not in vain is all that is known of how it is now.
+    if (!has_looked_ || (is_trial && found)) {
+        looked_ = ticks * weight;
+        found_ = gain;
+    } else {
+        looked_ = looked_ - looked_ / weight + ticks;
+        found_ = found_ - found_ / weight + gain / weight;
+    }
+    has_looked_ = true;
+    const bool is_worth_it = looked_ / weight * always_found <= long_gap * cost_ * found_;
+    if (is_trial) {
+        sleeps_at_once_ = !found || !is_worth_it;
+        if (sleeps_at_once_) trial_at_ = std::min(2 * trial_at_, last_trial);
+    } else if (!sleeps_at_once_ && !is_worth_it) {
         sleeps_at_once_ = true;
         since_trial_ = 0;
     } else if (spun_in_a_row_ >= first_trial) {
@@ -142,11 +152,11 @@ void WaitEstimate::judge(std::uint64_t ticks, End how) noexcept {
     }
 }
 
-bool WaitEstimate::ended(std::uint64_t ticks, End how) noexcept {
+bool WaitEstimate::ended(std::uint64_t looked, std::uint64_t slept, End how) noexcept {
     ++(how == End::spun ? spun_ : how == End::offered ? offered_ : slept_);
-    if (how == End::slept) ticks -= std::min(ticks, cost_);
     // One very long wait says nothing of the next hundred.
-    const std::uint64_t counted = std::min(ticks, 4 * long_gap * cost_);
+    const std::uint64_t counted =
+        std::min(looked + slept - std::min(slept, cost_), 4 * long_gap * cost_);
     gap_ = spun_ + offered_ + slept_ == 1 ? counted * weight : gap_ - gap_ / weight + counted;
     if (how == End::spun) {
         offered_in_a_row_ = 0;
@@ -154,7 +164,8 @@ bool WaitEstimate::ended(std::uint64_t ticks, End how) noexcept {
     } else {
         spun_in_a_row_ = 0;
     }
-    judge(ticks, how);
+    const bool has_slept_at_once = how == End::slept && looked == 0;
+    if (!has_slept_at_once) note_look(looked + std::exchange(carried_, 0), how != End::slept);
     if (how != End::offered || ++offered_in_a_row_ < move_at_) return false;
     offered_in_a_row_ = 0;
     // Where moving does not help, it is tried less and less often.
@@ -162,8 +173,20 @@ bool WaitEstimate::ended(std::uint64_t ticks, End how) noexcept {
     return true;
 }
 
+void WaitEstimate::gave_up(std::uint64_t looked) noexcept {
+    if (looked == 0) return;
+    carried_ += looked;
+    if (carried_ >= offer_) {
+        note_look(std::exchange(carried_, 0), false);
+    } else if (reason_ == WaitReason::trial) {
+        since_trial_ = trial_at_ - 1;  // the next one goes on with it
+    }
+}
+
 WaitFacts WaitEstimate::facts() const {
     return {.expected_gap = duration_of(gap_ / weight),
+            .looked = duration_of(looked_ / weight),
+            .found = static_cast<double>(found_) / static_cast<double>(always_found),
             .wake_up_cost = duration_of(cost_),
             .reason = reason_,
             .spun = spun_,

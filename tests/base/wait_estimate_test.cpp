@@ -1,6 +1,7 @@
 // Waits that adapt: what an estimate makes of the waits it is told of, and what waits make of it.
 #include "millrace/base/wait_estimate.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 
@@ -19,13 +20,28 @@ using End = WaitEstimate::End;
 
 class WaitEstimateOf30us : public testing::Test {
   protected:
-    /// A wait that ends so, behind `gap`; a sleep takes a wake-up longer. True: it looked.
+    /// A wait that ends so, behind `gap`: it looked for so long, or for 220 us and slept for the
+    /// rest and a wake-up. True: it looked.
     bool wait(std::chrono::nanoseconds gap, End how = End::spun) {
         now += ticks_in(1ms);
         plan = estimate.begin(now);
         const bool looks = plan.offer != 0;
+        const auto look = !looks ? 0us : how == End::slept ? 220us : gap;
         if (!looks) how = End::slept;
-        moves += estimate.ended(ticks_in(how == End::slept ? gap + cost : gap), how) ? 1 : 0;
+        const auto slept =
+            how == End::slept ? gap - std::min<std::chrono::nanoseconds>(gap, look) + cost : 0us;
+        moves +=
+            estimate.ended(looks ? ticks_in(look) : 0, how == End::slept ? ticks_in(slept) : 0, how)
+                ? 1
+                : 0;
+        return looks;
+    }
+    /// One that gives up behind so long a look. True: it looked.
+    bool give_up(std::chrono::nanoseconds look) {
+        now += ticks_in(1ms);
+        plan = estimate.begin(now);
+        const bool looks = plan.offer != 0;
+        estimate.gave_up(looks ? ticks_in(look) : 0);
         return looks;
     }
     [[nodiscard]] WaitReason reason() const { return estimate.facts().reason; }
@@ -49,8 +65,45 @@ TEST_F(WaitEstimateOf30us, LooksAtFirstAndWhileGapsAreShort) {
     EXPECT_EQ(facts.slept, 0U);
 }
 
-TEST_F(WaitEstimateOf30us, LooksWhileGapsAreBelowSixteenWakeUps) {
-    for (int i = 0; i != 100; ++i) EXPECT_TRUE(wait(400us, End::slept)) << i;
+TEST_F(WaitEstimateOf30us, LooksWhileMostLooksSeeWhatTheyAreFor) {
+    for (int i = 0; i != 100; ++i) EXPECT_TRUE(wait(150us)) << i;
+    // Of two looks one is in vain: 370 us each time that one is not.
+    for (int i = 0; i != 100; ++i)
+        EXPECT_TRUE(wait(150us, i % 2 == 0 ? End::slept : End::spun)) << i;
+    EXPECT_NEAR(estimate.facts().found, 0.5, 0.1);
+}
+
+TEST_F(WaitEstimateOf30us, SleepsAtOnceWhereLooksAreInVainThoughGapsAreBelowSixteenWakeUps) {
+    for (int i = 0; i != 50; ++i) (void)wait(2us);
+    int looked = 0;
+    while (wait(300us, End::slept)) ASSERT_LT(++looked, 16);
+    EXPECT_EQ(reason(), WaitReason::long_gaps);
+}
+
+TEST_F(WaitEstimateOf30us, GoesOnLookingWhereSleepsAreLongAndFew) {
+    for (int i = 0; i != 1000; ++i)
+        EXPECT_TRUE(wait(i % 4 == 3 ? 1s : 8us, i % 4 == 3 ? End::slept : End::offered)) << i;
+}
+
+TEST_F(WaitEstimateOf30us, LearnsOfWaitsThatGiveUp) {
+    for (int i = 0; i != 50; ++i) (void)wait(2us);
+    // Two make a look that was in vain, as each alone is shorter.
+    int looked = 0;
+    while (give_up(110us)) ASSERT_LT(++looked, 32);
+    EXPECT_GT(looked, 8);
+    EXPECT_EQ(reason(), WaitReason::long_gaps);
+    EXPECT_FALSE(give_up(110us));
+}
+
+TEST_F(WaitEstimateOf30us, GoesOnWithATrialThatGaveUpTooSoon) {
+    for (int i = 0; i != 10; ++i) (void)wait(1s, End::slept);
+    int slept = 0;
+    while (!give_up(10us)) ASSERT_LT(++slept, 16);
+    EXPECT_TRUE(give_up(10us));
+    EXPECT_EQ(reason(), WaitReason::trial);
+    EXPECT_TRUE(wait(10us));
+    EXPECT_TRUE(wait(10us));
+    EXPECT_EQ(reason(), WaitReason::short_gaps);
 }
 
 TEST_F(WaitEstimateOf30us, SleepsAtOnceWhereGapsAreLongAndTriesLessAndLessOften) {
@@ -132,7 +185,7 @@ TEST(AdaptiveWait, SleepsAtOnceWhereGapsWereLong) {
     WaitEstimate estimate{cost};
     for (int i = 0; i != 8; ++i) {
         (void)estimate.begin(ticks());
-        (void)estimate.ended(ticks_in(1s), End::slept);
+        (void)estimate.ended(ticks_in(220us), ticks_in(1s), End::slept);
     }
     bool ready = false;
     int looks = 0;
@@ -191,6 +244,21 @@ TEST(AdaptiveWait, EndsWithItsDeadlineAndItsCancellation) {
         wait_until(never, Deadline::never().cancelled_by(stop), WaitPolicy::adaptive(), parker),
         Status::cancelled);
     EXPECT_EQ(parker.parked, 0);
+}
+
+TEST(AdaptiveWait, ThatGivesUpTeachesTheNextOnes) {
+    WaitEstimate estimate{cost};
+    bool ready = false;
+    CountingParker parker{ready, &estimate};
+    const auto never = [] { return false; };
+    // A look that others interrupt counts for less, so as many as it takes.
+    for (const Deadline limit = Deadline::after(40s);
+         estimate.facts().reason != WaitReason::long_gaps && !limit.expired();) {
+        EXPECT_EQ(wait_until(never, Deadline::after(1ms), WaitPolicy::adaptive(), parker),
+                  Status::timed_out);
+    }
+    EXPECT_EQ(estimate.facts().reason, WaitReason::long_gaps);
+    EXPECT_EQ(estimate.facts().found, 0);
 }
 
 TEST(WakeUpCost, IsMeasuredOnce) {

@@ -141,9 +141,13 @@ template <class Ready>
 template <class Ready>
 [[gnu::noinline]] Status wait_by_estimate(Ready&& ready, const Deadline& deadline,
                                           WaitEstimate& estimate, Parker& parker) {
-    const auto ended = [&](std::uint64_t ticks, WaitEstimate::End how) {
-        if (estimate.ended(ticks, how) && leave_this_core()) estimate.note_move();
+    const auto ended = [&](std::uint64_t looked, std::uint64_t slept, WaitEstimate::End how) {
+        if (estimate.ended(looked, slept, how) && leave_this_core()) estimate.note_move();
         return Status::ok;
+    };
+    const auto gave_up = [&](std::uint64_t looked, Status how) {
+        estimate.gave_up(looked);
+        return how;
     };
     const std::uint64_t start = ticks();
     const WaitEstimate::Plan plan = estimate.begin(start);
@@ -151,31 +155,33 @@ template <class Ready>
     while (now - start < plan.spin) {
         for (int i = 0; i < 16; ++i) {
             pause();
-            if (ready()) return ended(ticks() - start, WaitEstimate::End::spun);
+            if (ready()) return ended(ticks() - start, 0, WaitEstimate::End::spun);
         }
-        if (deadline.cancelled()) return Status::cancelled;
-        if (deadline.expired()) return Status::timed_out;
         now = ticks();
+        if (deadline.cancelled()) return gave_up(now - start, Status::cancelled);
+        if (deadline.expired()) return gave_up(now - start, Status::timed_out);
     }
-    const std::uint64_t spun = now - start;
+    std::uint64_t looked = now - start;
+    const std::uint64_t longest_look = looked + plan.offer;
     Yielding yielding{yields_of_process()};
     yielding.begin(now, 0);
-    for (std::uint64_t used = 0; used < plan.offer;) {
+    while (looked < longest_look) {
         const std::uint64_t before = now;
         const bool was_taken = yielding.due(before) && yielding.offer();
         if (!was_taken) pause();
-        const bool is_over = ready();
+        const bool has_come = ready();
         now = ticks();
-        used += was_taken ? estimate.taken(now) : now - before;
-        if (is_over) {
-            return ended(spun + used,
+        looked += was_taken ? estimate.taken(now) : now - before;
+        if (has_come) {
+            return ended(looked, 0,
                          was_taken ? WaitEstimate::End::offered : WaitEstimate::End::spun);
         }
-        if (deadline.cancelled()) return Status::cancelled;
-        if (deadline.expired()) return Status::timed_out;
+        if (deadline.cancelled()) return gave_up(looked, Status::cancelled);
+        if (deadline.expired()) return gave_up(looked, Status::timed_out);
     }
     const Status status = sleep_until(ready, deadline, parker);
-    return status == Status::ok ? ended(ticks() - start, WaitEstimate::End::slept) : status;
+    if (status != Status::ok) return gave_up(looked, status);
+    return ended(looked, ticks() - now, WaitEstimate::End::slept);
 }
 
 }  // namespace detail

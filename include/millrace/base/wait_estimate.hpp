@@ -10,10 +10,14 @@
 // its turn. It is made for processors that the threads of one program share: a program that
 // computes keeps a processor that it is offered for its whole turn, some milliseconds.
 //
-// Sleeping at once. Where looking takes longer than 16 wake-ups from sleep on average, counted so,
-// the next waits sleep without a look: then the processor is worth more than the microseconds that
-// are lost. Now and then one looks all the same, at every 16th wait at first and up to every 256th
-// while that is in vain, and if what it waits for comes in time, the next ones look again.
+// Sleeping at once. Where the last waits looked for longer than 16 wake-ups from sleep, counted so,
+// for each time that what they waited for came meanwhile, the next ones sleep without a look: then
+// the processor is worth more than the microseconds that are lost. A wait that gave up, at its
+// deadline or as it was cancelled, has looked in vain as one that slept has, once it and those
+// behind it have looked for 200 us together. How long a sleep took says nothing of looking: in a
+// crowd it is long because it is not one's turn. Now and then one looks all the same, at every 16th
+// wait at first and up to every 256th while that is in vain, and if what it waits for comes in
+// time, the next ones look again.
 //
 // Moving. Where what is awaited comes behind an offer again and again, and never while it spins,
 // the peer's thread may have the same processor: the scheduler places a thread that is woken beside
@@ -46,8 +50,13 @@ enum class WaitReason : std::uint8_t {
 
 /// What is known of an end's waits, for people.
 struct WaitFacts {
-    /// Mean of the last waits, weighted by 1/8 each, without what others ran meanwhile.
+    /// Mean of the last waits, weighted by 1/8 each, without what others ran meanwhile, but with
+    /// sleeps.
     std::chrono::nanoseconds expected_gap{0};
+    /// Of the last that looked, weighted so: for how long, counted as above, and how many of them
+    /// saw what they waited for come (0 to 1).
+    std::chrono::nanoseconds looked{0};
+    double found = 0;
     std::chrono::nanoseconds wake_up_cost{0};
     WaitReason reason = WaitReason::none_yet;  ///< of what the last wait did
     std::uint64_t spun = 0;                    ///< waits that ended while they had the processor
@@ -78,15 +87,18 @@ class WaitEstimate {
 
     /// How a wait ended in which what is awaited came.
     enum class End : std::uint8_t { spun, offered, slept };
-    /// Behind `ticks`, counted as above. True: the peer's thread seems to have the same processor.
-    [[nodiscard]] bool ended(std::uint64_t ticks, End how) noexcept;
+    /// It had looked for `looked` ticks, counted as above, and slept for `slept`. True: the peer's
+    /// thread seems to have the same processor.
+    [[nodiscard]] bool ended(std::uint64_t looked, std::uint64_t slept, End how) noexcept;
+    /// It ended without that, having looked for so long.
+    void gave_up(std::uint64_t looked) noexcept;
     void note_move() noexcept { ++moved_; }
 
     [[nodiscard]] WaitFacts facts() const;
 
   private:
     void learn_costs(std::chrono::nanoseconds cost);
-    void judge(std::uint64_t ticks, End how) noexcept;
+    void note_look(std::uint64_t ticks, bool found) noexcept;
 
     // In ticks. 0: not known yet.
     std::uint64_t cost_ = 0;
@@ -96,7 +108,10 @@ class WaitEstimate {
     std::uint64_t taken_costs_ = 0;
     std::uint64_t crowded_for_ = 0;
 
-    std::uint64_t gap_ = 0;  ///< in 1/8 of a tick
+    std::uint64_t gap_ = 0;  ///< in 1/8 of a tick, as the next
+    std::uint64_t looked_ = 0;
+    std::uint64_t found_ = 0;    ///< of `always_found`
+    std::uint64_t carried_ = 0;  ///< ticks that waits looked which gave up since the last end
     std::uint64_t crowded_until_ = 0;
     std::uint64_t spun_ = 0;
     std::uint64_t offered_ = 0;
@@ -107,6 +122,7 @@ class WaitEstimate {
     std::uint32_t offered_in_a_row_ = 0;
     std::uint32_t spun_in_a_row_ = 0;
     std::uint32_t move_at_ = 0;
+    bool has_looked_ = false;
     bool sleeps_at_once_ = false;
     WaitReason reason_ = WaitReason::none_yet;
 };
