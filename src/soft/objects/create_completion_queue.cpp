@@ -52,8 +52,8 @@ ibv_cq* create_cq(ibv_context* context, int entries, void* cq_context, ibv_comp_
     cq->yield_after = base::ticks_in(std::chrono::microseconds{20});
     if (channel != nullptr) {
         cq->soft_channel = static_cast<CompletionChannel*>(channel);
-        const std::lock_guard guard{cq->soft_channel->mutex};
-        cq->soft_channel->queues.push_back(cq);
+        const auto queues = cq->soft_channel->queues.hold();
+        queues->all.push_back(cq);
         ++channel->refcnt;
     }
     cq->owner->users.fetch_add(1);
@@ -84,9 +84,9 @@ int destroy_cq(ibv_cq* public_queue) noexcept {
         if (!cq->turns.all().empty()) return EBUSY;
     }
     if (cq->soft_channel != nullptr) {
-        const std::lock_guard guard{cq->soft_channel->mutex};
-        std::erase(cq->soft_channel->queues, cq);
-        cq->soft_channel->next_queue = 0;
+        const auto queues = cq->soft_channel->queues.hold();
+        std::erase(queues->all, cq);
+        queues->next = 0;
         --cq->soft_channel->refcnt;
     }
     // As libibverbs: until every event that was handed out has been acknowledged.
