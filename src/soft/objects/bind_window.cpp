@@ -75,7 +75,7 @@ int bind_mw(ibv_qp* qp, ibv_mw* public_window, ibv_mw_bind* bind) noexcept {
     }
     if (window->waiting.load() != 0) return EBUSY;
     const auto& queue = *static_cast<const QueuePair*>(qp);
-    if (queue.send_tail.load() - queue.send_head.load() >= queue.send_capacity) return ENOMEM;
+    if (queue.slots.tail() - queue.send_head.load() >= queue.slots.capacity()) return ENOMEM;
     // What it showed until now ends here; that takes other locks than a send queue's.
     Process& process = *window->owner->process;
     WindowBinding old;

@@ -72,8 +72,7 @@ void add_arrival(ibv_wc& wc, const ArrivalFacts& facts) noexcept {
         posted = source.mask + 1;
         written = qp.block.consumed->position.load(std::memory_order_relaxed) - at;
     } else if (source.send) {
-        posted = qp.send_tail.load(std::memory_order_relaxed) -
-                 qp.send_head.load(std::memory_order_relaxed);
+        posted = qp.slots.tail() - qp.send_head.load(std::memory_order_relaxed);
         written = qp.block.send->completions.load(std::memory_order_relaxed) - at;
     } else {
         posted = qp.receives.tail().load(std::memory_order_relaxed) - at;
@@ -95,12 +94,12 @@ bool PolledQueue::take_one(CompletionSource& source, ibv_wc& wc) noexcept {
     const CompletionEntry& entry = source.entry(position);
     if (source.send) {
         const std::uint32_t head = qp.send_head.load(std::memory_order_relaxed);
-        const std::uint32_t ahead = (load_once(entry.slot_and_flags) - head) & qp.send_mask;
-        if (ahead >= qp.send_tail.load(std::memory_order_relaxed) - head) [[unlikely]] {
+        const std::uint32_t ahead = (load_once(entry.slot_and_flags) - head) & qp.slots.mask();
+        if (ahead >= qp.slots.tail() - head) [[unlikely]] {
             qp.corrupt.store(true, std::memory_order_relaxed);  // nothing was posted there
             return false;
         }
-        const SentSlot& slot = qp.sent[(head + ahead) & qp.send_mask];
+        const SentSlot& slot = std::as_const(qp.slots).at(head + ahead);
         wc.wr_id = slot.wr_id;
         wc.status = IBV_WC_SUCCESS;
         wc.opcode = slot.opcode;
@@ -128,8 +127,8 @@ bool PolledQueue::take_one(CompletionSource& source, ibv_wc& wc) noexcept {
             add_arrival(wc, facts);
             source.arrival_stamp = facts.stamp;
             if (wc.status != IBV_WC_SUCCESS) {
-                const std::lock_guard guard{qp.send_lock};
-                qp.begin_error(IBV_WC_WR_FLUSH_ERR, IBV_WC_WR_FLUSH_ERR, std::nullopt);
+                const auto held = qp.sends.hold();
+                qp.begin_error(held, IBV_WC_WR_FLUSH_ERR, IBV_WC_WR_FLUSH_ERR, std::nullopt);
             }
         }
     } else {
@@ -212,8 +211,8 @@ void PolledQueue::fail_by_overrun(std::uint64_t waiting) noexcept {
     raise_async_event(*this, IBV_EVENT_CQ_ERR);
     for (const CompletionSource* source : turns.all()) {
         QueuePair& qp = *source->qp;
-        const std::lock_guard guard{qp.send_lock};
-        qp.begin_error(IBV_WC_GENERAL_ERR, IBV_WC_WR_FLUSH_ERR, IBV_EVENT_QP_FATAL);
+        const auto held = qp.sends.hold();
+        qp.begin_error(held, IBV_WC_GENERAL_ERR, IBV_WC_WR_FLUSH_ERR, IBV_EVENT_QP_FATAL);
     }
 }
 

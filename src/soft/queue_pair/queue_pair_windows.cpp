@@ -38,7 +38,8 @@ constexpr std::uint32_t writing = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_AT
 
 }  // namespace
 
-Progress QueuePair::run_local(const LocalOperation& operation) noexcept {
+Progress QueuePair::run_local(SendHeld held, const LocalOperation& operation) noexcept {
+    Executor& own = sends(held).own;
     Process& process = *owner->process;
     const auto failed = [&](ibv_wc_status status) {
         own.fail_local(status);
@@ -112,20 +113,22 @@ Progress QueuePair::run_local(const LocalOperation& operation) noexcept {
     return Progress::done;
 }
 
-bool QueuePair::defer_local(const LocalOperation& operation) noexcept {
+bool QueuePair::defer_local(SendHeld held, const LocalOperation& operation) noexcept {
+    SendSide& my = sends(held);
     try {
-        deferred_local.push_back(operation);
+        my.deferred_local.push_back(operation);
     } catch (const std::bad_alloc&) {
         return false;
     }
-    deferred_local.back().position = pending.tail();
+    my.deferred_local.back().position = my.pending.tail();
     if (operation.window != nullptr) operation.window->waiting.fetch_add(1);
     return true;
 }
 
-void QueuePair::forget_local() noexcept {
-    for (const LocalOperation& operation : deferred_local) operation.window_done();
-    deferred_local.clear();
+void QueuePair::forget_local(SendHeld held) noexcept {
+    std::list<LocalOperation>& deferred = sends(held).deferred_local;
+    for (const LocalOperation& operation : deferred) operation.window_done();
+    deferred.clear();
 }
 
 }  // namespace millrace::soft

@@ -23,9 +23,6 @@ class Guarded {
     /// Holds the lock while it lives.
     class [[nodiscard]] Guard {
       public:
-        explicit Guard(Guarded& of) noexcept : of_{&of} { of.lock_.lock(); }
-        Guard(Guarded& of, std::try_to_lock_t) noexcept
-            : of_{of.lock_.try_lock() ? &of : nullptr} {}
         ~Guard() {
             if (of_ != nullptr) of_->lock_.unlock();
         }
@@ -39,15 +36,21 @@ class Guarded {
         State& operator*() const noexcept { return of_->state_; }
 
       private:
-        Guarded* of_;
+        friend class Guarded;
+        explicit Guard(Guarded* of) noexcept : of_{of} {}
+
+        Guarded* const of_;
     };
 
     Guarded() = default;
     template <class Argument>
     explicit Guarded(const Argument& of) : state_{of} {}
 
-    [[nodiscard]] Guard hold() noexcept { return Guard{*this}; }
-    [[nodiscard]] Guard try_hold() noexcept { return Guard{*this, std::try_to_lock}; }
+    [[nodiscard]] Guard hold() noexcept {
+        lock_.lock();
+        return Guard{this};
+    }
+    [[nodiscard]] Guard try_hold() noexcept { return Guard{lock_.try_lock() ? this : nullptr}; }
     [[nodiscard]] State& operator()(Held<State>) noexcept { return state_; }
     [[nodiscard]] const State& operator()(Held<State>) const noexcept { return state_; }
 
