@@ -10,7 +10,6 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdint>
-#include <mutex>
 #include <new>
 #include <utility>
 
@@ -87,11 +86,11 @@ void take_news(CompletionChannel& channel, const std::array<pollfd, 3>& sources)
     for (std::size_t i = 0; i < total && !another; ++i) {
         const std::size_t index = (first + i) % total;
         PolledQueue& cq = *static_cast<PolledQueue*>(queues->all[index]);
-        const std::lock_guard queue_guard{cq.lock};
-        cq.service();
+        const auto turn = cq.turn.hold();
+        cq.service(turn);
         if (found != nullptr) {
-            another = cq.event_due();
-        } else if (cq.take_event()) {
+            another = cq.event_due(turn);
+        } else if (cq.take_event(turn)) {
             cq.events_delivered.fetch_add(1, std::memory_order_relaxed);
             queues->next = index + 1;
             found = &cq;
@@ -110,12 +109,12 @@ void take_news(CompletionChannel& channel, const std::array<pollfd, 3>& sources)
     const auto queues = channel.queues.hold();
     for (CompletionQueue* const one : queues->all) {
         auto* const cq = static_cast<PolledQueue*>(one);
-        const std::lock_guard queue_guard{cq->lock};
-        if ((cq->armed & armed_mode_mask) == armed_not) continue;
-        if (cq->moderation.put_off_at != 0) continue;  // its event comes by itself
-        if (!news && !cq->unpolled_due()) continue;
+        const auto turn = cq->turn.hold();
+        if ((turn->armed & armed_mode_mask) == armed_not) continue;
+        if (cq->poller(turn).moderation.put_off_at != 0) continue;  // its event comes by itself
+        if (!news && !cq->unpolled_due(turn)) continue;
         cq->event_forced.store(true, std::memory_order_relaxed);
-        static_cast<void>(cq->take_event());
+        static_cast<void>(cq->take_event(turn));
         cq->events_delivered.fetch_add(1, std::memory_order_relaxed);
         return cq;
     }

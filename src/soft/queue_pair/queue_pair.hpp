@@ -97,7 +97,7 @@ struct QueuePair : ExtendableQueuePair {
     BlockView block;
     Counters counters;
 
-    // --- where the pollers are; written with the completion queue's lock ---
+    // --- where the pollers are; written by who holds the completion queue ---
     alignas(cache_line) std::atomic<std::uint32_t> send_head{first_position};  ///< oldest slot
     std::atomic<bool> corrupt{false};  ///< a sub-ring said what cannot be
     /// An executor did not leave a region in time, and its connection is to be broken.
@@ -203,8 +203,8 @@ struct QueuePair : ExtendableQueuePair {
         return {&end, datagram.get(), &broken};
     }
     [[nodiscard]] bool strict() const noexcept { return cable != nullptr && cable->strict(); }
-    /// In SQE, with everything flushed: back to RTS. With the send completion queue's lock.
-    [[nodiscard]] bool end_send_error(SendHeld held) noexcept;
+    /// In SQE, with everything flushed: back to RTS.
+    [[nodiscard]] bool end_send_error(PollHeld, SendHeld held) noexcept;
     /// Ends the wait for executors if they have stopped, or a second has passed.
     bool settle(SendHeld held) noexcept;
     /// Are all executors of this connection out (or never to be heard of again)?
@@ -215,8 +215,8 @@ struct QueuePair : ExtendableQueuePair {
     /// Waits (at most a second) until they are.
     [[nodiscard]] bool wait_for_executors(const FencedKey* region = nullptr) const noexcept;
 
-    /// Makes the next completion of a queue pair in ERROR. With the completion queue's lock.
-    bool flush(CompletionSource& source, ibv_wc& wc) noexcept;
+    /// Makes the next completion of a queue pair in ERROR.
+    bool flush(PollHeld, CompletionSource& source, ibv_wc& wc) noexcept;
     /// Of a source that flushes: would `flush` make one? (Of a pool's receives nobody knows.)
     [[nodiscard]] bool has_to_flush(const CompletionSource& source) const noexcept {
         return source.send ? send_head.load(std::memory_order_relaxed) != slots.tail()

@@ -70,7 +70,7 @@ void QueuePair::await_executors(SendHeld held, Ending::Phase how) noexcept {
     draining_ = false;
 }
 
-bool QueuePair::end_send_error(SendHeld held) noexcept {
+bool QueuePair::end_send_error(PollHeld, SendHeld held) noexcept {
     SendSide& my = sends(held);
     if (my.ending.phase != Ending::Phase::sends_flush) return false;
     const std::uint32_t tail = slots.tail();
@@ -170,7 +170,7 @@ bool QueuePair::flush_pooled(ibv_wc& wc) noexcept {
     return slot != 0 && pool->take_back(slot - 1, wc.wr_id);
 }
 
-bool QueuePair::flush(CompletionSource& source, ibv_wc& wc) noexcept {
+bool QueuePair::flush(PollHeld, CompletionSource& source, ibv_wc& wc) noexcept {
     wc = ibv_wc{};
     wc.qp_num = qp_num;
     if (source.send) {

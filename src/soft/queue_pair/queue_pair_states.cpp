@@ -176,10 +176,9 @@ int to_error(QueuePair& qp) noexcept {
     return 0;
 }
 
-/// With the locks of both completion queues.
-void clear_source(CompletionSource& source) noexcept {
+/// Of a source of `cq`.
+void clear_source(PollHeld held, CompletionQueue& cq, CompletionSource& source) noexcept {
     QueuePair& qp = *source.qp;
-    auto* const cq = static_cast<CompletionQueue*>(source.send ? qp.send_cq : qp.recv_cq);
     for (std::uint32_t i = 0; i <= source.mask; ++i) {
         // Looked at before: pages that were never used stay unused.
         std::atomic<std::uint32_t>& sequence = source.ring[i].sequence;
@@ -198,15 +197,15 @@ void clear_source(CompletionSource& source) noexcept {
         qp.fault_slot = 0;
         qp.pool->offer_again(qp.memory.index, true, qp.datagram.get());
     }
-    cq->moved(source);
-    cq->look_for_flushing();
+    cq.moved(held, source);
+    cq.look_for_flushing(held);
 }
 
 /// With all locks: nobody may see one half of it, or set something in between.
-void clear(SendHeld held, TheirsHeld run, QueuePair& qp) noexcept {
+void clear(PollHeld polls, SendHeld held, TheirsHeld run, QueuePair& qp) noexcept {
     SendSide& sends = qp.sends(held);
-    clear_source(qp.send_source);
-    clear_source(qp.receive_source);
+    clear_source(polls, *static_cast<CompletionQueue*>(qp.send_cq), qp.send_source);
+    clear_source(polls, *static_cast<CompletionQueue*>(qp.recv_cq), qp.receive_source);
     qp.slots.restart(held);
     qp.send_head.store(first_position, std::memory_order_relaxed);
     sends.pending.restart();
@@ -249,15 +248,15 @@ int to_reset(QueuePair& qp) noexcept {
     auto* first = static_cast<CompletionQueue*>(qp.send_cq);
     auto* second = static_cast<CompletionQueue*>(qp.recv_cq);
     if (std::less<>{}(second, first)) std::swap(first, second);
-    const std::lock_guard first_guard{first->lock};
-    std::unique_lock second_guard{second->lock, std::defer_lock};
+    const auto polls = first->turn.hold();
+    std::unique_lock second_guard{second->turn.lock(), std::defer_lock};
     if (second != first) second_guard.lock();
     const auto held = qp.sends.hold();
     bool run_again = false;  // for nobody: it is connected no longer
     const ErrandPause run_pause{qp.theirs.lock(), run_again};
     ReceiveQueue::Pause receives{qp.receives};
     receives.clear();
-    clear(held, qp.theirs.held_by_hand(), qp);
+    clear(polls, held, qp.theirs.held_by_hand(), qp);
     qp.broken.store(false, std::memory_order_relaxed);
     qp.set_state(held, IBV_QPS_RESET);
     return 0;
@@ -266,11 +265,11 @@ int to_reset(QueuePair& qp) noexcept {
 /// SQE to RTS. EBUSY: sends that were flushed still have completions to be polled.
 int leave_send_error(QueuePair& qp, const ibv_qp_attr& attributes, int mask) noexcept {
     auto* const cq = static_cast<CompletionQueue*>(qp.send_cq);
-    const std::lock_guard queue_guard{cq->lock};
+    const auto turn = cq->turn.hold();
     const auto held = qp.sends.hold();
     if (qp.state != IBV_QPS_SQE) return EINVAL;  // an error came in between
-    if (!qp.end_send_error(held)) return EBUSY;
-    cq->look_for_flushing();
+    if (!qp.end_send_error(turn, held)) return EBUSY;
+    cq->look_for_flushing(turn);
     remember(qp.attributes, attributes, mask);
     publish(held, qp);
     return 0;
