@@ -12,8 +12,9 @@
 #include <chrono>
 #include <cstdint>
 #include <limits>
-#include <mutex>
 #include <vector>
+
+#include "system/guarded.hpp"
 
 namespace millrace::soft {
 
@@ -21,9 +22,11 @@ struct CompletionQueue;
 struct Context;
 
 struct CompletionChannel : ibv_comp_channel {
-    std::mutex mutex;  ///< the list and the turns; taken before a completion queue's lock
-    std::vector<CompletionQueue*> queues;
-    std::size_t next_queue = 0;
+    struct Queues {
+        std::vector<CompletionQueue*> all;
+        std::size_t next = 0;  ///< whose turn it is
+    };
+    Guarded<Queues> queues;                ///< held before a completion queue's lock
     int bell = -1;                         ///< both ends of the pipe
     std::atomic<int> timer{-1};            ///< made for the first alarm
     std::atomic<std::uint32_t> alarms{0};  ///< counts alarms that were taken: set it again

@@ -1,7 +1,6 @@
 #include "completion/completion_queue.hpp"
 
 #include <cstdint>
-#include <mutex>
 
 #include "completion/completion_channel.hpp"
 
@@ -12,39 +11,40 @@ int CompletionQueue::bell() const noexcept {
 }
 
 void CompletionQueue::attach(CompletionSource& source, Node& node) {
-    const std::lock_guard guard{lock};
+    const auto held = turn.hold();
     if (source.cable != nullptr) {
-        shaped = true;
-        service_interval = 0;  // what is in flight is moved by every poll that finds nothing
+        held->shaped = true;
+        held->service_interval = 0;  // what is in flight is moved by every poll that finds nothing
     }
-    turns.add(source, node);
-    look_whether_limited();
+    held->turns.add(source, node);
+    look_whether_limited(held);
     source.arm_position = source.position.load(std::memory_order_relaxed);
-    publish_armed(source);
+    publish_armed(held, source);
 }
 
 void CompletionQueue::detach(CompletionSource& source) noexcept {
-    const std::lock_guard guard{lock};
-    turns.remove(source);
-    next_source = 0;
-    look_for_flushing();
-    look_whether_limited();
+    const auto held = turn.hold();
+    held->turns.remove(source);
+    held->next_source = 0;
+    look_for_flushing(held);
+    look_whether_limited(held);
 }
 
-void CompletionQueue::publish_armed() const noexcept {
-    for (const CompletionSource* source : turns.all()) publish_armed(*source);
+void CompletionQueue::publish_armed(PollHeld held) const noexcept {
+    for (const CompletionSource* source : turn(held).turns.all()) publish_armed(held, *source);
 }
 
-void CompletionQueue::publish_armed(const CompletionSource& source) const noexcept {
+void CompletionQueue::publish_armed(PollHeld held, const CompletionSource& source) const noexcept {
     const bool announced = source.place.page.load(std::memory_order_relaxed) != nullptr;
-    source.armed().store(armed | (announced ? armed_news : 0U) | (stamps ? armed_stamps : 0U),
-                         std::memory_order_relaxed);
+    source.armed().store(
+        turn(held).armed | (announced ? armed_news : 0U) | (stamps ? armed_stamps : 0U),
+        std::memory_order_relaxed);
 }
 
-void CompletionQueue::look_for_flushing() noexcept {
+void CompletionQueue::look_for_flushing(PollHeld held) noexcept {
     // An exchange, because a queue pair sets its flag first and `attention` then, without the lock.
-    attention.exchange(overrun, std::memory_order_acq_rel);
-    for (const CompletionSource* source : turns.all()) {
+    attention.exchange(turn(held).overrun, std::memory_order_acq_rel);
+    for (const CompletionSource* source : turn(held).turns.all()) {
         if (source->flushing.load(std::memory_order_relaxed)) {
             attention.store(true, std::memory_order_relaxed);
         }
@@ -57,10 +57,11 @@ void CompletionQueue::flushed() noexcept {
     soft_channel->ring();
 }
 
-void CompletionQueue::look_whether_limited() noexcept {
+void CompletionQueue::look_whether_limited(PollHeld held) noexcept {
+    CompletionTurn& my = turn(held);
     std::uint64_t slots = 0;
-    for (const CompletionSource* source : turns.all()) slots += std::uint64_t{source->mask} + 1;
-    limited = overrun || (!overrun_ignored && slots > static_cast<std::uint64_t>(cqe));
+    for (const CompletionSource* source : my.turns.all()) slots += std::uint64_t{source->mask} + 1;
+    my.limited = my.overrun || (!overrun_ignored && slots > static_cast<std::uint64_t>(cqe));
 }
 
 }  // namespace millrace::soft

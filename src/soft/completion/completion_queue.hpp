@@ -11,6 +11,7 @@
 #include "completion/completion_source.hpp"
 #include "completion/completion_turns.hpp"
 #include "system/extendable.hpp"
+#include "system/guarded.hpp"
 #include "system/thread_lock.hpp"
 
 namespace millrace::soft {
@@ -18,22 +19,27 @@ namespace millrace::soft {
 struct Context;
 struct CompletionChannel;
 
+/// What the lock of a completion queue guards.
+struct CompletionTurn {
+    CompletionTurns turns;
+    bool limited = false;  ///< its queue pairs have more slots than it: it may be overrun
+    bool overrun = false;  ///< it has been
+    bool shaped = false;   ///< a source's queue pair sends over a shaped link
+    std::size_t next_source = 0;
+    std::uint64_t service_interval = 0;  ///< ticks: how often an idle poller calls `service`
+    std::uint32_t armed = armed_not;     ///< epoch and mode, as in the queue pairs' blocks
+};
+using PollHeld = Held<CompletionTurn>;
+
 struct CompletionQueue : ExtendableCompletionQueue {
     CompletionQueue() noexcept : ExtendableCompletionQueue{} {}
 
-    ThreadLock lock;
-    CompletionTurns turns;
+    Guarded<CompletionTurn, ThreadLock> turn;
     /// A source flushes: the watches do not tell everything.
     std::atomic<bool> attention{false};
-    bool limited = false;          ///< its queue pairs have more slots than it: it may be overrun
-    bool overrun = false;          ///< it has been
-    bool overrun_ignored = false;  ///< the program has promised that it will not be
-    bool stamps = false;           ///< whoever completes says when
-    bool shaped = false;           ///< a source's queue pair sends over a shaped link
-    std::size_t next_source = 0;
-    std::uint64_t service_interval = 0;     ///< ticks: how often an idle poller calls `service`
-    std::uint32_t armed = armed_not;        ///< epoch and mode, as in the queue pairs' blocks
     std::atomic<bool> event_forced{false};  ///< flushed completions came while armed
+    bool overrun_ignored = false;           ///< the program has promised that it will not be
+    bool stamps = false;                    ///< whoever completes says when
     Context* owner = nullptr;
     CompletionChannel* soft_channel = nullptr;
 
@@ -44,21 +50,23 @@ struct CompletionQueue : ExtendableCompletionQueue {
     void attach(CompletionSource& source, Node& node);
     void detach(CompletionSource& source) noexcept;
 
-    /// With the lock held: `source` has another position, or flushes no longer.
-    void moved(const CompletionSource& source) noexcept { turns.moved(source); }
-    void look_for_flushing() noexcept;
+    /// `source` has another position, or flushes no longer.
+    void moved(PollHeld held, const CompletionSource& source) noexcept {
+        turn(held).turns.moved(source);
+    }
+    void look_for_flushing(PollHeld held) noexcept;
 
     /// Called when a queue pair in ERROR has got something to flush: an armed completion queue
     /// owes an event for it. Without the lock.
     void flushed() noexcept;
 
-    /// With the lock held, when its size or its sources have changed.
-    void look_whether_limited() noexcept;
-    /// With the lock held: tells the executors of all queue pairs.
-    void publish_armed() const noexcept;
+    /// When its size or its sources have changed.
+    void look_whether_limited(PollHeld held) noexcept;
+    /// Tells the executors of all queue pairs.
+    void publish_armed(PollHeld held) const noexcept;
 
   private:
-    void publish_armed(const CompletionSource& source) const noexcept;
+    void publish_armed(PollHeld held, const CompletionSource& source) const noexcept;
 };
 
 }  // namespace millrace::soft

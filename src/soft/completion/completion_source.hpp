@@ -1,5 +1,5 @@
-// One completion sub-ring of a queue pair as its poller sees it. Lives in the queue pair; guarded
-// by the lock of the completion queue that it is attached to, except the atomics.
+// One completion sub-ring of a queue pair as its poller sees it. Lives in the queue pair; who holds
+// the completion queue that it is attached to may touch all of it, others the atomics.
 #pragma once
 
 #include <atomic>

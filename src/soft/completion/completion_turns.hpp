@@ -1,6 +1,6 @@
 // Which sub-rings the poller of a completion queue looks at. All of them while they are few. Beyond
 // that, those that have had something lately: the others announce themselves in a page of bits
-// (news_page.hpp). Part of CompletionQueue; everything with its lock held.
+// (news_page.hpp). Part of CompletionQueue, behind its lock.
 #pragma once
 
 #include <cstddef>

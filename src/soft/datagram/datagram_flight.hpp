@@ -38,7 +38,7 @@ struct LeftDatagram {
     std::uint32_t bytes = 0;
 };
 
-/// Everything with the queue pair's send_lock, but `waits_for`.
+/// Everything by who holds the queue pair's send side, but `waits_for`.
 class DatagramFlights final : public CableEnd {
   public:
     /// At most `entries` are in flight, of which `slots` may still be the program's.

@@ -2,7 +2,6 @@
 // docs/soft/waiting.md, models/arming.pml.
 #include <algorithm>
 #include <cstdint>
-#include <mutex>
 #include <utility>
 
 #include "millrace/base/uncancelled.hpp"
@@ -15,13 +14,15 @@
 
 namespace millrace::soft {
 
-void PolledQueue::arm(std::uint32_t mode) noexcept {
+void PolledQueue::arm(PollHeld held, std::uint32_t mode) noexcept {
+    std::uint32_t& armed = turn(held).armed;
+    ArmingCost& arming = poller_.arming;
     const bool fenced = (armed & armed_fenced) != 0;
     const bool often = arming.passed < ArmingCost::few;
     arming.looks = 0;
     armed = ((armed + armed_epoch) & ~std::uint32_t{armed_attention_mask}) | mode |
             (often ? std::uint32_t{armed_fenced} : 0U);
-    publish_armed();
+    publish_armed(held);
     if (fenced && often) {
         full_fence();  // against the one that whoever completes makes
         return;
@@ -31,11 +32,11 @@ void PolledQueue::arm(std::uint32_t mode) noexcept {
     owner->process->counters().add(Count::heavy_fence);
 }
 
-void PolledQueue::arm_seldom() noexcept {
+void PolledQueue::arm_seldom(PollHeld held) noexcept {
     // Who still sees the bit makes a fence too many; the next arming makes it for everybody.
-    arming.passed = ArmingCost::few;
-    armed &= ~std::uint32_t{armed_fenced};
-    publish_armed();
+    poller_.arming.passed = ArmingCost::few;
+    turn(held).armed &= ~std::uint32_t{armed_fenced};
+    publish_armed(held);
 }
 
 int req_notify_cq(ibv_cq* queue, int solicited_only) noexcept {
@@ -45,13 +46,14 @@ int req_notify_cq(ibv_cq* queue, int solicited_only) noexcept {
     const std::uint32_t mode = solicited_only != 0 ? armed_solicited : armed_any;
     // Who arms is about to sleep.
     cq.owner->process->queue_pairs().publish_before_sleep();
-    const std::lock_guard guard{cq.lock};
-    const std::uint32_t before = cq.armed & armed_mode_mask;
+    const auto turn = cq.turn.hold();
+    PollerState& poller = cq.poller(turn);
+    const std::uint32_t before = turn->armed & armed_mode_mask;
     if (before == armed_any || before == mode) return 0;
     // Where the news begins must be known before anybody can ring for it: what comes in between
     // is then an event without a bell, which the poll after arming finds.
     std::uint32_t passed = 0;
-    for (CompletionSource* source : cq.turns.all()) {
+    for (CompletionSource* source : turn->turns.all()) {
         if (source->collects_from != nullptr) {
             static_cast<void>(source->collects_from->collect(false));
         }
@@ -61,12 +63,13 @@ int req_notify_cq(ibv_cq* queue, int solicited_only) noexcept {
         passed += std::min(source->arm_position - last, ArmingCost::few);
     }
     cq.event_forced.store(false, std::memory_order_relaxed);
-    cq.moderation.put_off_at = 0;
+    poller.moderation.put_off_at = 0;
     // Of the first one nobody knows whether there will be more.
-    cq.arming.passed = cq.armed < armed_epoch ? ArmingCost::few : std::min(passed, ArmingCost::few);
-    cq.arm(mode);
+    poller.arming.passed =
+        turn->armed < armed_epoch ? ArmingCost::few : std::min(passed, ArmingCost::few);
+    cq.arm(turn, mode);
     // Timers and deaths have to fire also when nobody polls.
-    cq.service();
+    cq.service(turn);
     return 0;
 }
 

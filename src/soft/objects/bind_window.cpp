@@ -2,8 +2,6 @@
 #include <cerrno>
 #include <cstdint>
 #include <memory>
-#include <mutex>
-#include <utility>
 
 #include "fabric/node.hpp"
 #include "millrace/base/uncancelled.hpp"
@@ -47,15 +45,15 @@ int dealloc_mw(ibv_mw* public_window) noexcept {
     if (window->waiting.load() != 0) return EBUSY;
     Context* const owner = window->owner;
     Process& process = *owner->process;
-    std::uint32_t key = 0;
+    WindowBinding binding;
     {
-        const std::lock_guard guard{process.windows().mutex()};
-        key = window->bound_key;
-        if (key != 0 && window->words != nullptr) window->words[window->slot].store(0);
+        const auto windows = process.windows().hold();
+        binding = window->binding(windows);
+        if (binding.key != 0 && binding.words != nullptr) binding.words[binding.slot].store(0);
     }
-    if (key != 0) {
-        process.node().regions().invalidate(key);
-        const int error = process.queue_pairs().fence_region(key, window->registration);
+    if (binding.key != 0) {
+        process.node().regions().invalidate(binding.key);
+        const int error = process.queue_pairs().fence_region(binding.key, binding.registration);
         if (error != 0) return error;
     }
     process.windows().remove(*window);
@@ -77,17 +75,18 @@ int bind_mw(ibv_qp* qp, ibv_mw* public_window, ibv_mw_bind* bind) noexcept {
     }
     if (window->waiting.load() != 0) return EBUSY;
     const auto& queue = *static_cast<const QueuePair*>(qp);
-    if (queue.send_tail.load() - queue.send_head.load() >= queue.send_capacity) return ENOMEM;
+    if (queue.slots.tail() - queue.send_head.load() >= queue.slots.capacity()) return ENOMEM;
     // What it showed until now ends here; that takes other locks than a send queue's.
     Process& process = *window->owner->process;
-    std::uint32_t old = 0;
+    WindowBinding old;
     {
-        const std::lock_guard guard{process.windows().mutex()};
-        old = std::exchange(window->bound_key, 0U);
+        const auto windows = process.windows().hold();
+        old = window->binding(windows);
+        window->binding(windows).key = 0;
     }
-    if (old != 0) {
-        process.node().regions().invalidate(old);
-        const int error = process.queue_pairs().fence_region(old, window->registration);
+    if (old.key != 0) {
+        process.node().regions().invalidate(old.key);
+        const int error = process.queue_pairs().fence_region(old.key, old.registration);
         if (error != 0) return error;
     }
     ibv_send_wr wr{};

@@ -5,7 +5,6 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdint>
-#include <mutex>
 #include <new>
 #include <utility>
 
@@ -48,12 +47,12 @@ ibv_cq* create_cq(ibv_context* context, int entries, void* cq_context, ibv_comp_
     pthread_mutex_init(&cq->mutex, nullptr);
     pthread_cond_init(&cq->cond, nullptr);
     cq->owner = context_of(context);
-    cq->service_interval = base::ticks_in(std::chrono::microseconds{10});
+    cq->turn.hold()->service_interval = base::ticks_in(std::chrono::microseconds{10});
     cq->yield_after = base::ticks_in(std::chrono::microseconds{20});
     if (channel != nullptr) {
         cq->soft_channel = static_cast<CompletionChannel*>(channel);
-        const std::lock_guard guard{cq->soft_channel->mutex};
-        cq->soft_channel->queues.push_back(cq);
+        const auto queues = cq->soft_channel->queues.hold();
+        queues->all.push_back(cq);
         ++channel->refcnt;
     }
     cq->owner->users.fetch_add(1);
@@ -63,30 +62,27 @@ ibv_cq* create_cq(ibv_context* context, int entries, void* cq_context, ibv_comp_
 int resize_cq(ibv_cq* public_queue, int entries) noexcept {
     if (entries < 1 || entries > max_entries) return EINVAL;
     auto* cq = static_cast<PolledQueue*>(public_queue);
-    const std::lock_guard guard{cq->lock};
+    const auto turn = cq->turn.hold();
     // A size is a limit here, not a ring; but what is there has to fit.
     std::uint64_t unpolled = 0;
-    for (const CompletionSource* source : cq->turns.all()) {
+    for (const CompletionSource* source : turn->turns.all()) {
         const std::uint32_t at = source->position.load(std::memory_order_relaxed);
         unpolled += source->end_after(at) - at;
     }
     if (unpolled > static_cast<std::uint64_t>(entries)) return EINVAL;
     cq->cqe = size_of(entries);
-    cq->look_whether_limited();
+    cq->look_whether_limited(turn);
     return 0;
 }
 
 int destroy_cq(ibv_cq* public_queue) noexcept {
     const base::Uncancelled held;
     auto* cq = static_cast<PolledQueue*>(public_queue);
-    {
-        const std::lock_guard guard{cq->lock};
-        if (!cq->turns.all().empty()) return EBUSY;
-    }
+    if (!cq->turn.hold()->turns.all().empty()) return EBUSY;
     if (cq->soft_channel != nullptr) {
-        const std::lock_guard guard{cq->soft_channel->mutex};
-        std::erase(cq->soft_channel->queues, cq);
-        cq->soft_channel->next_queue = 0;
+        const auto queues = cq->soft_channel->queues.hold();
+        std::erase(queues->all, cq);
+        queues->next = 0;
         --cq->soft_channel->refcnt;
     }
     // As libibverbs: until every event that was handed out has been acknowledged.

@@ -24,9 +24,9 @@ namespace {
 void wr_start(ibv_qp_ex* qp) noexcept { requests_of(qp).start(); }
 int wr_complete(ibv_qp_ex* extended) noexcept {
     QueuePair& qp = queue_pair_of(extended);
-    const std::uint32_t used =
-        qp.send_tail.load(std::memory_order_relaxed) - qp.send_head.load(std::memory_order_acquire);
-    return qp.work_requests->complete(qp, qp.send_capacity - std::min(used, qp.send_capacity));
+    const std::uint32_t capacity = qp.slots.capacity();
+    const std::uint32_t used = qp.slots.tail() - qp.send_head.load(std::memory_order_acquire);
+    return qp.work_requests->complete(qp, capacity - std::min(used, capacity));
 }
 void wr_abort(ibv_qp_ex* qp) noexcept { requests_of(qp).abort(); }
 

@@ -103,8 +103,8 @@ namespace {
     return true;
 }
 
-void set_facts(QueuePair& qp, ibv_pd* pd, const ibv_qp_init_attr& wanted, const Block& memory,
-               const Geometry& geometry) noexcept {
+void set_facts(SendHeld held, QueuePair& qp, ibv_pd* pd, const ibv_qp_init_attr& wanted,
+               const Block& memory, const Geometry& geometry) noexcept {
     const ibv_qp_cap& cap = wanted.cap;
     qp.context = pd->context;
     qp.qp_context = wanted.qp_context;
@@ -117,14 +117,14 @@ void set_facts(QueuePair& qp, ibv_pd* pd, const ibv_qp_init_attr& wanted, const 
     qp.qp_num = make_qpn(qp.owner->process->node().number(), memory.index);
     qp.state = IBV_QPS_RESET;
     qp.qp_type = wanted.qp_type;
-    qp.opcodes = allowed_opcodes(qp);
+    qp.sends(held).opcodes = allowed_opcodes(qp);
     qp.events_completed = 0;
     qp.memory = memory;
     qp.geometry = geometry;
     qp.block = BlockView{memory.memory, geometry};
     qp.always = wanted.sq_sig_all != 0 ? unsigned{IBV_SEND_SIGNALED} : 0U;
-    qp.send_mask = geometry.send_entries - 1;
-    qp.send_capacity = cap.max_send_wr == 0 ? 0 : ring_size(cap.max_send_wr);
+    qp.slots.set_size(held, geometry.send_entries,
+                      cap.max_send_wr == 0 ? 0 : ring_size(cap.max_send_wr));
     qp.send_sges = geometry.send_sges;
     qp.inline_bytes = geometry.inline_bytes;
     qp.receives.mask = geometry.receive_entries - 1;
@@ -158,7 +158,7 @@ void set_facts(QueuePair& qp, ibv_pd* pd, const ibv_qp_init_attr& wanted, const 
         end.own_pool = qp.pool;
     }
     qp.send_source.ring = qp.block.send_ring;
-    qp.send_source.mask = qp.send_mask;
+    qp.send_source.mask = qp.slots.mask();
     qp.send_source.send = true;
     qp.send_source.qp = &qp;
     qp.send_source.block = &qp.block;
@@ -169,11 +169,12 @@ void set_facts(QueuePair& qp, ibv_pd* pd, const ibv_qp_init_attr& wanted, const 
 }
 
 /// What a modelled link keeps of a connection's requests. Throws.
-void set_up_link(QueuePair& qp, const ibv_qp_init_attr& wanted) {
+void set_up_link(SendHeld held, QueuePair& qp, const ibv_qp_init_attr& wanted) {
     if (qp.owner->cable == nullptr || is_datagram(wanted)) return;
-    if (!qp.pending.make()) throw std::bad_alloc{};  // every request waits there
-    const CableView view{qp,     qp.attributes, qp.block,  qp.connection.view(),
-                         qp.own, qp.sent,       qp.pending};
+    SendSide& sends = qp.sends(held);
+    if (!sends.pending.make()) throw std::bad_alloc{};  // every request waits there
+    const CableView view{qp,        qp.attributes, qp.block,     qp.connection.view(),
+                         sends.own, qp.slots,      sends.pending};
     qp.cable = std::make_unique<CableQueue>([&qp] { qp.service(); }, qp.owner->cable, view,
                                             qp.geometry.send_entries,
                                             ring_size(wanted.cap.max_send_wr), qp.reliable());
@@ -208,7 +209,7 @@ void set_up_datagrams(QueuePair& qp, const ibv_qp_init_attr& wanted) {
 }
 
 /// Writes what peers read into its block.
-void publish_identity(QueuePair& qp) noexcept {
+void publish_identity(SendHeld held, QueuePair& qp) noexcept {
     const Geometry& geometry = qp.geometry;
     ReceiveLine& receive = *qp.block.receive;
     receive.type = static_cast<std::uint32_t>(qp.qp_type);
@@ -230,7 +231,7 @@ void publish_identity(QueuePair& qp) noexcept {
     control.bell_async.store(qp.end.bell_async, std::memory_order_relaxed);
     publish_mode(*qp.block.mode, qp.owner->mode);
     qp.rewind_block();
-    qp.set_state(IBV_QPS_RESET);
+    qp.set_state(held, IBV_QPS_RESET);
 }
 
 /// Makes it known to whoever serves it. Throws.
@@ -278,10 +279,13 @@ ibv_qp* make_queue_pair(ibv_pd* pd, ibv_qp_init_attr* attributes) noexcept {
             if (qp->own_pool != nullptr) qp->own_pool->give_back();
             return nullptr;  // errno says why
         }
-        set_facts(*qp, pd, *attributes, *memory, geometry);
-        set_up_link(*qp, *attributes);
-        set_up_datagrams(*qp, *attributes);
-        publish_identity(*qp);
+        {
+            const auto held = qp->sends.hold();
+            set_facts(held, *qp, pd, *attributes, *memory, geometry);
+            set_up_link(held, *qp, *attributes);
+            set_up_datagrams(*qp, *attributes);
+            publish_identity(held, *qp);
+        }
         enlist(*qp);
     } catch (const std::exception&) {
         if (memory) {
@@ -291,7 +295,7 @@ ibv_qp* make_queue_pair(ibv_pd* pd, ibv_qp_init_attr* attributes) noexcept {
         if (qp != nullptr && qp->own_pool != nullptr) qp->own_pool->give_back();
         return refused(ENOMEM);
     }
-    attributes->cap.max_send_wr = qp->send_capacity;
+    attributes->cap.max_send_wr = qp->slots.capacity();
     attributes->cap.max_recv_wr = qp->receives.capacity;
     attributes->cap.max_send_sge = qp->send_sges;
     attributes->cap.max_recv_sge = qp->receives.sges;
@@ -318,14 +322,14 @@ int end_queue_pair(ibv_qp* public_qp) noexcept {
         qp->on_cable->withdraw();
     }
     {
-        const std::lock_guard guard{qp->send_lock};
-        qp->execute_at_once(false);
+        const auto held = qp->sends.hold();
+        qp->execute_at_once(held, false);
         ++qp->resets;  // what peers know of it is no longer true
-        qp->set_state(IBV_QPS_RESET);
+        qp->set_state(held, IBV_QPS_RESET);
     }
     heavy_fence();
     const bool out = qp->wait_for_executors();
-    qp->forget_local();
+    qp->forget_local(qp->sends.hold());
     owner->process->windows().leave(qp->block.windows);
     static_cast<CompletionQueue*>(qp->send_cq)->detach(qp->send_source);
     static_cast<CompletionQueue*>(qp->recv_cq)->detach(qp->receive_source);
@@ -354,7 +358,7 @@ int end_queue_pair(ibv_qp* public_qp) noexcept {
         }
     }
     end_async_events(*public_qp);
-    qp->disconnect();
+    qp->disconnect(qp->sends.held_by_hand(), qp->theirs.held_by_hand());  // nobody has it
     process->node().free_block(qp->memory, false);
     qp.reset();
     release(owner);

@@ -6,7 +6,6 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdint>
-#include <mutex>
 #include <vector>
 
 #include "completion/completion_channel.hpp"
@@ -72,8 +71,7 @@ void add_arrival(ibv_wc& wc, const ArrivalFacts& facts) noexcept {
         posted = source.mask + 1;
         written = qp.block.consumed->position.load(std::memory_order_relaxed) - at;
     } else if (source.send) {
-        posted = qp.send_tail.load(std::memory_order_relaxed) -
-                 qp.send_head.load(std::memory_order_relaxed);
+        posted = qp.slots.tail() - qp.send_head.load(std::memory_order_relaxed);
         written = qp.block.send->completions.load(std::memory_order_relaxed) - at;
     } else {
         posted = qp.receives.tail().load(std::memory_order_relaxed) - at;
@@ -84,23 +82,24 @@ void add_arrival(ibv_wc& wc, const ArrivalFacts& facts) noexcept {
 
 }  // namespace
 
-bool PolledQueue::take_one(CompletionSource& source, ibv_wc& wc) noexcept {
+bool PolledQueue::take_one(PollHeld held, CompletionSource& source, ibv_wc& wc) noexcept {
     QueuePair& qp = *source.qp;
     const std::uint32_t position = source.position.load(std::memory_order_relaxed);
     if (source.flushing.load(std::memory_order_acquire)) [[unlikely]] {
-        if (position == source.limit.load(std::memory_order_relaxed)) return qp.flush(source, wc);
+        if (position == source.limit.load(std::memory_order_relaxed))
+            return qp.flush(held, source, wc);
     }
     if (!source.holds(position)) return false;
     base::heard_from_peers();
     const CompletionEntry& entry = source.entry(position);
     if (source.send) {
         const std::uint32_t head = qp.send_head.load(std::memory_order_relaxed);
-        const std::uint32_t ahead = (load_once(entry.slot_and_flags) - head) & qp.send_mask;
-        if (ahead >= qp.send_tail.load(std::memory_order_relaxed) - head) [[unlikely]] {
+        const std::uint32_t ahead = (load_once(entry.slot_and_flags) - head) & qp.slots.mask();
+        if (ahead >= qp.slots.tail() - head) [[unlikely]] {
             qp.corrupt.store(true, std::memory_order_relaxed);  // nothing was posted there
             return false;
         }
-        const SentSlot& slot = qp.sent[(head + ahead) & qp.send_mask];
+        const SentSlot& slot = qp.slots.at(head + ahead);
         wc.wr_id = slot.wr_id;
         wc.status = IBV_WC_SUCCESS;
         wc.opcode = slot.opcode;
@@ -128,8 +127,8 @@ bool PolledQueue::take_one(CompletionSource& source, ibv_wc& wc) noexcept {
             add_arrival(wc, facts);
             source.arrival_stamp = facts.stamp;
             if (wc.status != IBV_WC_SUCCESS) {
-                const std::lock_guard guard{qp.send_lock};
-                qp.begin_error(IBV_WC_WR_FLUSH_ERR, IBV_WC_WR_FLUSH_ERR, std::nullopt);
+                const auto sends = qp.sends.hold();
+                qp.begin_error(sends, IBV_WC_WR_FLUSH_ERR, IBV_WC_WR_FLUSH_ERR, std::nullopt);
             }
         }
     } else {
@@ -142,64 +141,67 @@ bool PolledQueue::take_one(CompletionSource& source, ibv_wc& wc) noexcept {
     source.position.store(position + 1, std::memory_order_release);
     if (!source.send && qp.srq != nullptr && qp.datagram == nullptr) [[unlikely]]
         qp.free_completion_before(position + 1);
-    moved(source);
+    moved(held, source);
     source.polled.store(source.polled.load(std::memory_order_relaxed) + 1,
                         std::memory_order_relaxed);
     return true;
 }
 
-int PolledQueue::take(int count, ibv_wc* wc) noexcept {
-    turns.take_news();
+int PolledQueue::take(PollHeld held, int count, ibv_wc* wc) noexcept {
+    CompletionTurn& my = turn(held);
+    my.turns.take_news();
     if (attention.load(std::memory_order_relaxed)) [[unlikely]]
-        turns.take_flushing();
+        my.turns.take_flushing();
     int taken = 0;
-    const std::vector<CompletionSource*>& sources = turns.current();
+    const std::vector<CompletionSource*>& sources = my.turns.current();
     const std::size_t total = sources.size();
-    std::size_t index = next_source < total ? next_source : 0;
+    std::size_t index = my.next_source < total ? my.next_source : 0;
     for (std::size_t seen = 0; seen < total; ++seen) {
         CompletionSource& source = *sources[index];
         if (++index == total) index = 0;
         if (source.collects_from != nullptr) [[unlikely]] {
             static_cast<void>(source.collects_from->collect(false));
-            moved(source);
+            moved(held, source);
         }
         const std::uint32_t position = source.position.load(std::memory_order_relaxed);
         if (!source.holds(position) && !source.flushing.load(std::memory_order_relaxed)) continue;
-        while (taken < count && take_one(source, wc[taken])) ++taken;
+        while (taken < count && take_one(held, source, wc[taken])) ++taken;
         if (taken == count) break;
     }
-    if (taken > 0) next_source = index;
+    if (taken > 0) my.next_source = index;
     return taken;
 }
 
-int PolledQueue::take_limited(int count, ibv_wc* wc) noexcept {
+int PolledQueue::take_limited(PollHeld held, int count, ibv_wc* wc) noexcept {
+    const CompletionTurn& my = turn(held);
     // On a shaped link completions are written when somebody looks: all that are due have waited.
-    if (shaped && !overrun) {
-        for (const CompletionSource* source : turns.all()) source->qp->catch_up();
+    if (my.shaped && !my.overrun) {
+        for (const CompletionSource* source : my.turns.all()) source->qp->catch_up();
     }
-    if (overrun) {
+    int& remaining = poller_.remaining;
+    if (my.overrun) {
         // What had found room is still there; the rest is lost.
         if (remaining == 0) return -1;
-        const int taken = take(std::min(count, remaining), wc);
+        const int taken = take(held, std::min(count, remaining), wc);
         remaining = taken == 0 ? 0 : remaining - taken;
         return taken == 0 ? -1 : taken;
     }
-    const int taken = take(count, wc);
+    const int taken = take(held, count, wc);
     std::uint64_t waiting = static_cast<std::uint64_t>(taken);
     // Who got less than asked for has got everything.
     if (taken == count) {
-        for (const CompletionSource* source : turns.current()) waiting += waiting_in(*source);
+        for (const CompletionSource* source : my.turns.current()) waiting += waiting_in(*source);
     }
     if (waiting <= static_cast<std::uint64_t>(cqe)) [[likely]]
         return taken;
-    fail_by_overrun(waiting);
+    fail_by_overrun(held, waiting);
     remaining = std::max(0, cqe - taken);
     return taken;
 }
 
-void PolledQueue::fail_by_overrun(std::uint64_t waiting) noexcept {
-    overrun = true;
-    limited = true;
+void PolledQueue::fail_by_overrun(PollHeld held, std::uint64_t waiting) noexcept {
+    CompletionTurn& my = turn(held);
+    my.overrun = my.limited = true;
     attention.store(true, std::memory_order_relaxed);
     try {
         base::log(base::LogLevel::error, "soft",
@@ -210,28 +212,29 @@ void PolledQueue::fail_by_overrun(std::uint64_t waiting) noexcept {
     } catch (const std::exception&) {  // a message less
     }
     raise_async_event(*this, IBV_EVENT_CQ_ERR);
-    for (const CompletionSource* source : turns.all()) {
+    for (const CompletionSource* source : my.turns.all()) {
         QueuePair& qp = *source->qp;
-        const std::lock_guard guard{qp.send_lock};
-        qp.begin_error(IBV_WC_GENERAL_ERR, IBV_WC_WR_FLUSH_ERR, IBV_EVENT_QP_FATAL);
+        const auto sends = qp.sends.hold();
+        qp.begin_error(sends, IBV_WC_GENERAL_ERR, IBV_WC_WR_FLUSH_ERR, IBV_EVENT_QP_FATAL);
     }
 }
 
-void PolledQueue::service() noexcept {
-    for (CompletionSource* source : turns.all()) {
+void PolledQueue::service(PollHeld held) noexcept {
+    for (CompletionSource* source : turn(held).turns.all()) {
         if (source->send || source->qp->send_cq != this) source->qp->service();
     }
 }
 
-bool PolledQueue::look_around(std::uint64_t now) noexcept {
-    last_service = now;
+bool PolledQueue::look_around(PollHeld held, std::uint64_t now) noexcept {
+    CompletionTurns& turns = turn(held).turns;
+    poller_.last_service = now;
     owner->process->queue_pairs().tend(now);
     bool served = turns.by_bits();  // `refresh` may take something in
     const std::uint64_t deaths = owner->process->deaths();
     turns.some([&](CompletionSource& source) {
         QueuePair& qp = *source.qp;
         if (!(source.send || qp.send_cq != this) || qp.is_quiet(deaths)) return;
-        const base::Uncancelled held;
+        const base::Uncancelled uncancelled;
         if (qp.on_cable != nullptr) qp.on_cable->note_poll(now);
         qp.service();
         served = true;
@@ -240,15 +243,15 @@ bool PolledQueue::look_around(std::uint64_t now) noexcept {
     return served;
 }
 
-bool PolledQueue::event_due() const noexcept {
-    if ((armed & armed_mode_mask) == armed_not) return false;
-    return event_forced.load(std::memory_order_acquire) || count_due(1) != 0;
+bool PolledQueue::event_due(PollHeld held) const noexcept {
+    if ((turn(held).armed & armed_mode_mask) == armed_not) return false;
+    return event_forced.load(std::memory_order_acquire) || count_due(held, 1) != 0;
 }
 
-std::uint32_t PolledQueue::count_due(std::uint32_t most) const noexcept {
-    const std::uint32_t mode = armed & armed_mode_mask;
+std::uint32_t PolledQueue::count_due(PollHeld held, std::uint32_t most) const noexcept {
+    const std::uint32_t mode = turn(held).armed & armed_mode_mask;
     std::uint32_t count = 0;
-    for (const CompletionSource* source : turns.all()) {
+    for (const CompletionSource* source : turn(held).turns.all()) {
         for (std::uint32_t at = source->arm_position, end = at + source->mask + 1;
              at != end && written(*source, at); ++at) {
             if (mode == armed_any ||
@@ -261,10 +264,10 @@ std::uint32_t PolledQueue::count_due(std::uint32_t most) const noexcept {
     return count;
 }
 
-bool PolledQueue::unpolled_due() const noexcept {
-    const std::uint32_t mode = armed & armed_mode_mask;
+bool PolledQueue::unpolled_due(PollHeld held) const noexcept {
+    const std::uint32_t mode = turn(held).armed & armed_mode_mask;
     if (mode == armed_not) return false;
-    for (const CompletionSource* source : turns.all()) {
+    for (const CompletionSource* source : turn(held).turns.all()) {
         if (source->flushing.load(std::memory_order_acquire) && source->qp->has_to_flush(*source)) {
             return true;
         }
@@ -278,7 +281,7 @@ bool PolledQueue::unpolled_due() const noexcept {
     return false;
 }
 
-bool PolledQueue::due_soon() const noexcept {
+bool PolledQueue::due_soon(PollHeld held) const noexcept {
     constexpr std::int64_t soon = 50'000;  // about what giving the processor away may cost
     const std::int64_t now = cable_now();
     // What has been due for longer waits for something else.
@@ -286,36 +289,37 @@ bool PolledQueue::due_soon() const noexcept {
         const std::int64_t at = due.load(std::memory_order_relaxed);
         return at > now - soon && at < now + soon;
     };
-    for (const CompletionSource* source : turns.all()) {
+    for (const CompletionSource* source : turn(held).turns.all()) {
         const CableMember* const cable = source->cable;
         if (cable != nullptr && (near(cable->next_due) || near(cable->peer_due))) return true;
     }
     return false;
 }
 
-bool PolledQueue::put_off() noexcept {
+bool PolledQueue::put_off(PollHeld held) noexcept {
+    Moderation& moderation = poller_.moderation;
     if (!moderation.on() || soft_channel == nullptr) return false;
-    const auto enough = [this] {
+    const auto enough = [&] {
         return event_forced.load(std::memory_order_acquire) ||
-               count_due(moderation.count) >= moderation.count;
+               count_due(held, moderation.count) >= moderation.count;
     };
     const std::int64_t now = cable_now();
     if (moderation.put_off_at == 0) moderation.put_off_at = now;
     const std::int64_t left = moderation.put_off_at + moderation.period - now;
     if (left <= 0 || enough()) return false;
     // Whoever completes rings once per epoch: a new one, and then another look, as when arming.
-    arm(armed & armed_mode_mask);
+    arm(held, turn(held).armed & armed_mode_mask);
     if (enough()) return false;
     soft_channel->wake_in(std::chrono::nanoseconds{left});
     return true;
 }
 
-bool PolledQueue::take_event() noexcept {
-    if (!event_due() || put_off()) return false;
-    moderation.put_off_at = 0;
+bool PolledQueue::take_event(PollHeld held) noexcept {
+    if (!event_due(held) || put_off(held)) return false;
+    poller_.moderation.put_off_at = 0;
     event_forced.store(false, std::memory_order_relaxed);
-    armed &= ~std::uint32_t{armed_mode_mask};
-    publish_armed();
+    turn(held).armed &= ~std::uint32_t{armed_mode_mask};
+    publish_armed(held);
     return true;
 }
 
@@ -330,20 +334,22 @@ namespace {
     sched_yield();
     base::count_system_call();
     const std::uint64_t now = base::ticks();
-    const std::lock_guard guard{cq.lock};
-    cq.yielding.note(now, now - before);
+    cq.poller(cq.turn.hold()).yielding.note(now, now - before);
 }
 
-/// `after(count)`: told what was taken, while nobody else can take anything.
+/// `after(held, count)`: told what was taken, while nobody else can take anything.
 template <class After>
 [[gnu::always_inline]] inline int poll(PolledQueue& cq, int count, ibv_wc* wc,
                                        After&& after) noexcept {
     if (count <= 0) return count == 0 ? 0 : -1;
-    cq.lock.lock_often();
+    cq.turn.lock().lock_often();
+    const PollHeld held = cq.turn.held_by_hand();
+    CompletionTurn& turn = cq.turn(held);
+    PollerState& poller = cq.poller(held);
     // The first of those that have something, by turns; the page of news counts as one.
-    const std::vector<Watch>& watches = cq.turns.watches();
+    const std::vector<Watch>& watches = turn.turns.watches();
     const std::size_t total = watches.size();
-    std::size_t first = cq.next_source < total ? cq.next_source : 0;
+    std::size_t first = turn.next_source < total ? turn.next_source : 0;
     std::size_t left = total;
     for (; left != 0; --left) {
         if (watches[first].sequence->load(std::memory_order_acquire) == watches[first].expected) {
@@ -354,42 +360,43 @@ template <class After>
     const bool attention = cq.attention.load(std::memory_order_relaxed);
     int taken = 0;
     if (left != 0 || attention) {
-        const std::vector<CompletionSource*>& sources = cq.turns.current();
-        if (count == 1 && !attention && !cq.limited && first < sources.size() &&
-            sources[first]->collects_from == nullptr && cq.take_one(*sources[first], *wc))
+        const std::vector<CompletionSource*>& sources = turn.turns.current();
+        if (count == 1 && !attention && !turn.limited && first < sources.size() &&
+            sources[first]->collects_from == nullptr && cq.take_one(held, *sources[first], *wc))
             [[likely]] {
-            cq.next_source = first + 1;
+            turn.next_source = first + 1;
             taken = 1;
         } else {
-            taken = cq.limited ? cq.take_limited(count, wc) : cq.take(count, wc);
+            taken = turn.limited ? cq.take_limited(held, count, wc) : cq.take(held, count, wc);
         }
         if (taken != 0) [[likely]] {
-            after(taken);
-            cq.empty_before = false;
+            after(held, taken);
+            poller.empty_before = false;
             // A poller that always finds something looks at the clock, too, if seldom.
-            if (++cq.full_polls % 64 == 0) {
+            if (++poller.full_polls % 64 == 0) {
                 cq.owner->process->queue_pairs().publish_by_clock(base::ticks());
-                cq.turns.refresh();
-                cq.look_whether_armed_seldom();
+                turn.turns.refresh();
+                cq.look_whether_armed_seldom(held);
             }
-            cq.lock.unlock();
+            cq.turn.lock().unlock();
             return taken;
         }
     }
     const std::uint64_t now = base::ticks();
-    if (!cq.empty_before) {
-        cq.empty_before = true;
-        cq.yielding.begin(now, cq.yield_after);
+    if (!poller.empty_before) {
+        poller.empty_before = true;
+        poller.yielding.begin(now, cq.yield_after);
     }
-    if (now - cq.last_service >= cq.service_interval && cq.look_around(now)) [[unlikely]] {
-        taken = cq.limited ? cq.take_limited(count, wc) : cq.take(count, wc);
-        after(taken);
-        if (taken != 0) cq.empty_before = false;
+    if (now - poller.last_service >= turn.service_interval && cq.look_around(held, now))
+        [[unlikely]] {
+        taken = turn.limited ? cq.take_limited(held, count, wc) : cq.take(held, count, wc);
+        after(held, taken);
+        if (taken != 0) poller.empty_before = false;
     }
     // On few cores the processor that we hold may be the one that our peer needs.
-    const bool yields =
-        cq.yielding.due(now) && taken == 0 && !(cq.shaped && cq.due_soon()) && may_yield();
-    cq.lock.unlock();
+    const bool yields = poller.yielding.due(now) && taken == 0 &&
+                        !(turn.shaped && cq.due_soon(held)) && may_yield();
+    cq.turn.lock().unlock();
     if (yields) offer_processor(cq);
     return taken;
 }
@@ -407,15 +414,16 @@ template <class After>
 }  // namespace
 
 int poll_cq(ibv_cq* queue, int count, ibv_wc* wc) noexcept {
-    return poll(*static_cast<PolledQueue*>(queue), count, wc, [](int) {});
+    return poll(*static_cast<PolledQueue*>(queue), count, wc, [](PollHeld, int) {});
 }
 
 int poll_with_stamp(PolledQueue& cq, ibv_wc& wc, std::uint64_t& stamp) noexcept {
     stamp = 0;
-    const int taken = poll(cq, 1, &wc, [&](int count) {
+    const int taken = poll(cq, 1, &wc, [&](PollHeld held, int count) {
         if (count != 1 || wc.status != IBV_WC_SUCCESS) return;
-        const std::vector<CompletionSource*>& sources = cq.turns.current();
-        const std::size_t last = cq.next_source == 0 ? sources.size() : cq.next_source;
+        const CompletionTurn& turn = cq.turn(held);
+        const std::vector<CompletionSource*>& sources = turn.turns.current();
+        const std::size_t last = turn.next_source == 0 ? sources.size() : turn.next_source;
         if (last - 1 < sources.size()) stamp = stamp_of_last(*sources[last - 1]);
     });
     // The clock is the peer's, or what the peer says it is.
@@ -429,11 +437,12 @@ int modify_cq(ibv_cq* public_queue, ibv_modify_cq_attr* attributes) noexcept {
     if (attributes->attr_mask != IBV_CQ_ATTR_MODERATE) return EINVAL;
     constexpr std::int64_t microsecond = 1000;
     auto& cq = *static_cast<PolledQueue*>(public_queue);
-    const std::lock_guard guard{cq.lock};
+    const auto turn = cq.turn.hold();
+    Moderation& moderation = cq.poller(turn).moderation;
     // An event that is being put off comes as it was to come, or sooner.
-    cq.moderation.count = attributes->moderate.cq_count;
-    cq.moderation.period = attributes->moderate.cq_period * microsecond;
-    if (!cq.moderation.on() && cq.moderation.put_off_at != 0) cq.soft_channel->ring();
+    moderation.count = attributes->moderate.cq_count;
+    moderation.period = attributes->moderate.cq_period * microsecond;
+    if (!moderation.on() && moderation.put_off_at != 0) cq.soft_channel->ring();
     return 0;
 }
 

@@ -52,58 +52,70 @@ struct ArmingCost {
     std::uint32_t looks = 0;     ///< since the last arming
 };
 
-struct PolledQueue : CompletionQueue {
-    explicit PolledQueue(base::Yields how) noexcept : yielding{how} {}
+/// What the lock guards besides.
+struct PollerState {
+    explicit PollerState(base::Yields how) noexcept : yielding{how} {}
 
     int remaining = 0;               ///< after an overrun: so many more can be taken
     bool empty_before = false;       ///< the last poll found nothing
     std::uint32_t full_polls = 0;    ///< polls that found something
     std::uint64_t last_service = 0;  ///< ticks
-    std::uint64_t yield_after = 0;   ///< ticks: how long an idle poller keeps the processor
     base::Yielding yielding;
+    Moderation moderation;
+    ArmingCost arming;
+};
+
+struct PolledQueue : CompletionQueue {
+    explicit PolledQueue(base::Yields how) noexcept : poller_{how} {}
+
+    std::uint64_t yield_after = 0;  ///< ticks: how long an idle poller keeps the processor
     std::atomic<unsigned> events_delivered{0};
     ObjectLimit::Place place;
     std::unique_ptr<ExtendedPoll> extended_poll;  ///< of an ibv_cq_ex
-    Moderation moderation;
-    ArmingCost arming;
 
-    // All with the lock held.
+    [[nodiscard]] PollerState& poller(PollHeld) noexcept { return poller_; }
+    [[nodiscard]] const PollerState& poller(PollHeld) const noexcept { return poller_; }
 
     /// What can be taken now.
-    [[nodiscard]] int take(int count, ibv_wc* wc) noexcept;
+    [[nodiscard]] int take(PollHeld held, int count, ibv_wc* wc) noexcept;
     /// The same if it is `limited`; negative: it is in error, and has nothing more to give.
-    [[nodiscard]] int take_limited(int count, ibv_wc* wc) noexcept;
-    [[nodiscard]] bool take_one(CompletionSource& source, ibv_wc& wc) noexcept;
+    [[nodiscard]] int take_limited(PollHeld held, int count, ibv_wc* wc) noexcept;
+    [[nodiscard]] bool take_one(PollHeld held, CompletionSource& source, ibv_wc& wc) noexcept;
 
     /// Is an event due?
-    [[nodiscard]] bool event_due() const noexcept;
+    [[nodiscard]] bool event_due(PollHeld held) const noexcept;
     /// Is it armed, and is something to be polled that it would tell of if it came now? No event is
     /// due for what was there before the arming.
-    [[nodiscard]] bool unpolled_due() const noexcept;
+    [[nodiscard]] bool unpolled_due(PollHeld held) const noexcept;
     /// Is an event due, and not put off? Then it disarms.
-    [[nodiscard]] bool take_event() noexcept;
+    [[nodiscard]] bool take_event(PollHeld held) noexcept;
     /// Begins another epoch of `mode`. What is polled behind it, or whoever completes sees it.
-    void arm(std::uint32_t mode) noexcept;
+    void arm(PollHeld held, std::uint32_t mode) noexcept;
     /// Now and then, by a poller that always finds something.
-    void look_whether_armed_seldom() noexcept {
-        if ((armed & armed_fenced) != 0 && ++arming.looks == ArmingCost::long_ago) arm_seldom();
+    void look_whether_armed_seldom(PollHeld held) noexcept {
+        if ((turn(held).armed & armed_fenced) != 0 &&
+            ++poller_.arming.looks == ArmingCost::long_ago) {
+            arm_seldom(held);
+        }
     }
     /// Is something in flight that is due in a moment?
-    [[nodiscard]] bool due_soon() const noexcept;
+    [[nodiscard]] bool due_soon(PollHeld held) const noexcept;
     /// Looks after the queue pairs (faults, deaths, timers, pending work).
-    void service() noexcept;
+    void service(PollHeld held) noexcept;
     /// At `now`, long after the last time: all that has to be done now and then by whoever polls.
     /// Of many queue pairs only a few at a time, and only those that a look without locks finds to
     /// need it. False: none, so there is nothing new to take.
-    [[nodiscard]] bool look_around(std::uint64_t now) noexcept;
+    [[nodiscard]] bool look_around(PollHeld held, std::uint64_t now) noexcept;
 
   private:
     /// How many completions there are that the event would be for, at most `most`.
-    [[nodiscard]] std::uint32_t count_due(std::uint32_t most) const noexcept;
+    [[nodiscard]] std::uint32_t count_due(PollHeld held, std::uint32_t most) const noexcept;
     /// An event being due: is it to come later? The channel's descriptor becomes readable then.
-    [[nodiscard]] bool put_off() noexcept;
-    void fail_by_overrun(std::uint64_t waiting) noexcept;
-    void arm_seldom() noexcept;
+    [[nodiscard]] bool put_off(PollHeld held) noexcept;
+    void fail_by_overrun(PollHeld held, std::uint64_t waiting) noexcept;
+    void arm_seldom(PollHeld held) noexcept;
+
+    PollerState poller_;
 };
 
 int poll_cq(ibv_cq* cq, int count, ibv_wc* wc) noexcept;

@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <new>
 
 #include "millrace/base/error.hpp"
@@ -24,7 +23,7 @@ std::shared_ptr<std::byte> map_remote(ibv_qp* qp, std::uint64_t address, std::ui
     std::shared_ptr<PeerNode> peer;
     std::uint32_t pd = 0;
     {
-        const std::lock_guard guard{own.send_lock};
+        const auto sends = own.sends.hold();
         // On a link, what is written must not be seen before it has travelled.
         if (own.cable != nullptr || !own.connection) return nullptr;
         peer = own.connection.peer();

@@ -31,20 +31,13 @@ void add(Lines& lines, fmt::format_string<Arguments...> format, Arguments&&... a
     fmt::format_to(std::back_inserter(lines), format, std::forward<Arguments>(arguments)...);
 }
 
+/// By ibv_wr_opcode.
 std::string_view name_of_request(unsigned opcode) noexcept {
-    switch (opcode) {
-        case IBV_WR_RDMA_WRITE: return "WRITE";
-        case IBV_WR_RDMA_WRITE_WITH_IMM: return "WRITE_WITH_IMM";
-        case IBV_WR_SEND: return "SEND";
-        case IBV_WR_SEND_WITH_IMM: return "SEND_WITH_IMM";
-        case IBV_WR_RDMA_READ: return "READ";
-        case IBV_WR_ATOMIC_CMP_AND_SWP: return "COMPARE_AND_SWAP";
-        case IBV_WR_ATOMIC_FETCH_AND_ADD: return "FETCH_AND_ADD";
-        case IBV_WR_LOCAL_INV: return "LOCAL_INVALIDATE";
-        case IBV_WR_BIND_MW: return "BIND_WINDOW";
-        case IBV_WR_SEND_WITH_INV: return "SEND_WITH_INVALIDATE";
-        default: return "OTHER";
-    }
+    constexpr std::string_view names[] = {
+        "WRITE",       "WRITE_WITH_IMM",      "SEND",          "SEND_WITH_IMM",
+        "READ",        "COMPARE_AND_SWAP",    "FETCH_AND_ADD", "LOCAL_INVALIDATE",
+        "BIND_WINDOW", "SEND_WITH_INVALIDATE"};
+    return opcode < std::size(names) ? names[opcode] : "OTHER";
 }
 
 std::string_view traced_name(ibv_wc_opcode opcode) noexcept {

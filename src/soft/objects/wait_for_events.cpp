@@ -10,7 +10,6 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdint>
-#include <mutex>
 #include <new>
 #include <utility>
 
@@ -79,21 +78,21 @@ void take_news(CompletionChannel& channel, const std::array<pollfd, 3>& sources)
 /// descriptor stays readable only while another has: a program that waits for it to become readable
 /// and then asks for an event without having made it non-blocking must not wait in vain.
 [[nodiscard]] PolledQueue* next_event(CompletionChannel& channel) noexcept {
-    const std::lock_guard guard{channel.mutex};
+    const auto queues = channel.queues.hold();
     PolledQueue* found = nullptr;
     bool another = false;
-    const std::size_t total = channel.queues.size();
-    const std::size_t first = channel.next_queue;
+    const std::size_t total = queues->all.size();
+    const std::size_t first = queues->next;
     for (std::size_t i = 0; i < total && !another; ++i) {
         const std::size_t index = (first + i) % total;
-        PolledQueue& cq = *static_cast<PolledQueue*>(channel.queues[index]);
-        const std::lock_guard queue_guard{cq.lock};
-        cq.service();
+        PolledQueue& cq = *static_cast<PolledQueue*>(queues->all[index]);
+        const auto turn = cq.turn.hold();
+        cq.service(turn);
         if (found != nullptr) {
-            another = cq.event_due();
-        } else if (cq.take_event()) {
+            another = cq.event_due(turn);
+        } else if (cq.take_event(turn)) {
             cq.events_delivered.fetch_add(1, std::memory_order_relaxed);
-            channel.next_queue = index + 1;
+            queues->next = index + 1;
             found = &cq;
         }
     }
@@ -107,15 +106,15 @@ void take_news(CompletionChannel& channel, const std::array<pollfd, 3>& sources)
 /// it. Without, of one with completions that the program has not polled: it would sleep beside
 /// them.
 [[nodiscard]] PolledQueue* empty_event(CompletionChannel& channel, bool news) noexcept {
-    const std::lock_guard guard{channel.mutex};
-    for (CompletionQueue* const one : channel.queues) {
+    const auto queues = channel.queues.hold();
+    for (CompletionQueue* const one : queues->all) {
         auto* const cq = static_cast<PolledQueue*>(one);
-        const std::lock_guard queue_guard{cq->lock};
-        if ((cq->armed & armed_mode_mask) == armed_not) continue;
-        if (cq->moderation.put_off_at != 0) continue;  // its event comes by itself
-        if (!news && !cq->unpolled_due()) continue;
+        const auto turn = cq->turn.hold();
+        if ((turn->armed & armed_mode_mask) == armed_not) continue;
+        if (cq->poller(turn).moderation.put_off_at != 0) continue;  // its event comes by itself
+        if (!news && !cq->unpolled_due(turn)) continue;
         cq->event_forced.store(true, std::memory_order_relaxed);
-        static_cast<void>(cq->take_event());
+        static_cast<void>(cq->take_event(turn));
         cq->events_delivered.fetch_add(1, std::memory_order_relaxed);
         return cq;
     }
@@ -185,7 +184,7 @@ int destroy_comp_channel(ibv_comp_channel* public_channel) noexcept {
     const base::Uncancelled held;
     auto* channel = static_cast<CompletionChannel*>(public_channel);
     {
-        const std::lock_guard guard{channel->mutex};
+        const auto queues = channel->queues.hold();
         if (channel->refcnt != 0) return EBUSY;
     }
     channel->owner->process->remove(*channel);

@@ -7,10 +7,10 @@
 
 namespace millrace::soft {
 
-bool MemoryWindow::bound() const noexcept {
-    if (bound_key == 0) return false;
+bool WindowBinding::holds(ibv_mw_type type) const noexcept {
+    if (key == 0) return false;
     if (type == IBV_MW_TYPE_1) return true;
-    return is_word_of_window(words[slot].load(std::memory_order_acquire), bound_key);
+    return is_word_of_window(words[slot].load(std::memory_order_acquire), key);
 }
 
 void LocalOperation::window_done() const noexcept {

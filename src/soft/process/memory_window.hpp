@@ -7,29 +7,46 @@
 
 #include <atomic>
 #include <cstdint>
+#include <unordered_map>
+
+#include "system/guarded.hpp"
 
 namespace millrace::soft {
 
 struct Context;
+struct MemoryWindow;
 struct Registration;
+
+using WindowsByIndex = std::unordered_map<std::uint32_t, MemoryWindow*>;
+/// Of the process's `Windows`.
+using WindowsHeld = Held<WindowsByIndex>;
 
 /// In ibv_send_wr::send_flags, by ibv_bind_mw: the window may be of type 1.
 inline constexpr unsigned from_bind_mw = 1U << 31;
 
-/// What is not const is guarded by the mutex of the process's `Windows`.
-struct MemoryWindow : ibv_mw {
-    Context* owner = nullptr;
-    std::uint32_t index = 0;               ///< of all its keys; the program chooses the low 8 bits
-    const Registration* region = nullptr;  ///< what it was bound to last
-    std::uint32_t bound_key = 0;           ///< 0: never bound, or unbound by us
+/// What a window was bound to last.
+struct WindowBinding {
+    const Registration* region = nullptr;
+    std::uint32_t key = 0;  ///< 0: never bound, or unbound by us
     /// Type 2: those of the block of the queue pair that it is bound through, and which one is its.
     std::atomic<std::uint64_t>* words = nullptr;
     int slot = -1;
     std::uint64_t registration = 0;
+
+    /// Of a window of type 2 the peer may have ended it since.
+    [[nodiscard]] bool holds(ibv_mw_type type) const noexcept;
+};
+
+struct MemoryWindow : ibv_mw {
+    Context* owner = nullptr;
+    std::uint32_t index = 0;      ///< of all its keys; the program chooses the low 8 bits
     std::atomic<int> waiting{0};  ///< requests in send queues that name it
 
-    /// Type 2: the peer may have ended it since.
-    [[nodiscard]] bool bound() const noexcept;
+    [[nodiscard]] WindowBinding& binding(WindowsHeld) noexcept { return binding_; }
+    [[nodiscard]] bool bound(WindowsHeld) const noexcept { return binding_.holds(type); }
+
+  private:
+    WindowBinding binding_;
 };
 
 inline constexpr std::uint32_t window_access = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |

@@ -1,17 +1,14 @@
 // The memory windows of this process: which there are, what they are bound to, and through which
-// queue pair. Used by memory windows, regions and queue pairs. Thread-safe; its mutex is taken
-// last.
+// queue pair. Used by memory windows, regions and queue pairs. Thread-safe; its lock is taken last.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
-#include <mutex>
-#include <unordered_map>
+
+#include "process/memory_window.hpp"
 
 namespace millrace::soft {
 
-struct Registration;
-struct MemoryWindow;
 class Node;
 
 class Windows {
@@ -28,16 +25,17 @@ class Windows {
     /// is reset.
     void leave(const std::atomic<std::uint64_t>* words) noexcept;
 
-    [[nodiscard]] std::mutex& mutex() noexcept { return mutex_; }
-    /// The window whose key has that index, or null. With the mutex.
-    [[nodiscard]] MemoryWindow* find(std::uint32_t index) const noexcept;
-    /// With the mutex: which of a block's words no window uses, or -1.
-    [[nodiscard]] int free_slot(const std::atomic<std::uint64_t>* words) const noexcept;
+    /// Their bindings stay as they are while it lives.
+    [[nodiscard]] auto hold() noexcept { return by_index_.hold(); }
+    /// The window whose key has that index, or null.
+    [[nodiscard]] MemoryWindow* find(WindowsHeld held, std::uint32_t index) const noexcept;
+    /// Which of a block's words no window uses, or -1.
+    [[nodiscard]] int free_slot(WindowsHeld held,
+                                const std::atomic<std::uint64_t>* words) const noexcept;
 
   private:
     Node& node_;
-    std::mutex mutex_;
-    std::unordered_map<std::uint32_t, MemoryWindow*> by_index_;
+    Guarded<WindowsByIndex> by_index_;
 };
 
 }  // namespace millrace::soft

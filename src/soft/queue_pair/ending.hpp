@@ -1,10 +1,8 @@
-// How far a queue pair is on its way out of an error. Part of the queue pair; guarded by its
-// send_lock, but for the atomic. docs/soft/fences.md.
+// How far a queue pair is on its way out of an error. Part of its send side. docs/soft/fences.md.
 #pragma once
 
 #include <infiniband/verbs.h>
 
-#include <atomic>
 #include <cstdint>
 
 #include "layout/block_layout.hpp"
@@ -22,10 +20,9 @@ struct Ending {
     };
     Phase phase = Phase::none;
     base::Clock::time_point since{};
-    std::uint32_t failed_tail = 0;  ///< send_tail when ERROR or SQE began
+    std::uint32_t failed_tail = 0;  ///< of the slots, when ERROR or SQE began
     std::uint32_t first_unexecuted = first_position;
     ibv_wc_status send_status = IBV_WC_WR_FLUSH_ERR;  ///< of the first flushed send
-    std::atomic<ibv_wc_status> receive_status{IBV_WC_WR_FLUSH_ERR};
 
     [[nodiscard]] bool begun() const noexcept { return phase != Phase::none; }
     [[nodiscard]] bool leaving() const noexcept {

@@ -29,9 +29,9 @@ static_assert(IBV_WR_RDMA_WRITE == 0 && IBV_WR_RDMA_WRITE_WITH_IMM == 1 && IBV_W
               IBV_WR_ATOMIC_CMP_AND_SWP == 5 && IBV_WR_ATOMIC_FETCH_AND_ADD == 6 &&
               IBV_WR_LOCAL_INV == 7 && IBV_WR_BIND_MW == 8 && IBV_WR_SEND_WITH_INV == 9);
 
-[[nodiscard]] bool well_formed(const QueuePair& qp, const ibv_send_wr& wr) noexcept {
+[[nodiscard]] bool well_formed(SendHeld held, const QueuePair& qp, const ibv_send_wr& wr) noexcept {
     const unsigned opcode = raw_opcode(wr);
-    if (opcode > 31 || (qp.opcodes >> opcode & 1) == 0) return false;
+    if (opcode > 31 || (qp.sends(held).opcodes >> opcode & 1) == 0) return false;
     if (wr.num_sge < 0 || static_cast<std::uint32_t>(wr.num_sge) > qp.send_sges) return false;
     if (wr.opcode == IBV_WR_BIND_MW && !may_be_posted(wr)) return false;
     if ((wr.send_flags & IBV_SEND_INLINE) != 0) {
@@ -60,9 +60,10 @@ static_assert(IBV_WR_RDMA_WRITE == 0 && IBV_WR_RDMA_WRITE_WITH_IMM == 1 && IBV_W
     return request;
 }
 
-void append_pending(QueuePair& qp, const ibv_send_wr& wr, std::uint32_t flags,
+void append_pending(SendHeld held, QueuePair& qp, const ibv_send_wr& wr, std::uint32_t flags,
                     std::uint32_t slot) noexcept {
-    PendingEntry& entry = qp.pending.entry(qp.pending.tail());
+    PendingSends& pending = qp.sends(held).pending;
+    PendingEntry& entry = pending.entry(pending.tail());
     entry.remote_address = wr.wr.rdma.remote_addr;
     entry.remote_key = wr.wr.rdma.rkey;
     if (is_atomic(wr.opcode)) {
@@ -96,28 +97,31 @@ void append_pending(QueuePair& qp, const ibv_send_wr& wr, std::uint32_t flags,
     }
     if (qp.cable != nullptr) {
         const int pieces = is_local(wr.opcode) ? 0 : wr.num_sge;
-        qp.cable->schedule(entry, qp.pending.tail(), bytes_of(wr.sg_list, pieces));
+        qp.cable->schedule(entry, pending.tail(), bytes_of(wr.sg_list, pieces));
     }
-    qp.pending.append(used);
-    if (qp.state != IBV_QPS_SQD) qp.pending.show();
+    pending.append(used);
+    if (qp.state != IBV_QPS_SQD) pending.show();
     qp.counters.add(Count::deferred);
 }
 
 /// Out of line: its calls would cost the most frequent request registers.
-[[gnu::noinline]] Progress run_one(QueuePair& qp, const ibv_send_wr& wr, std::uint32_t flags,
-                                   std::uint32_t slot) noexcept {
+[[gnu::noinline]] Progress run_one(SendHeld held, QueuePair& qp, const ibv_send_wr& wr,
+                                   std::uint32_t flags, std::uint32_t slot) noexcept {
     if (is_local(wr.opcode)) [[unlikely]] {
-        return qp.run_local(local_operation_of(wr, flags, slot));
+        return qp.run_local(held, local_operation_of(wr, flags, slot));
     }
     HazardScope scope{qp.block.hazard->send, qp.asymmetric};
-    const Progress progress = qp.own.run(request_of(wr, flags, slot));
-    if (progress != Progress::done && qp.own.abandoned()) [[unlikely]]
+    Executor& own = qp.sends(held).own;
+    const Progress progress = own.run(request_of(wr, flags, slot));
+    if (progress != Progress::done && own.abandoned()) [[unlikely]]
         scope.keep();
     return progress;
 }
 
-/// Everything but "RTS, nothing pending, no fault": with send_lock.
-[[gnu::noinline]] int post_slowly(QueuePair& qp, ibv_send_wr* wr, ibv_send_wr** bad) noexcept {
+/// Everything but "RTS, nothing pending, no fault".
+[[gnu::noinline]] int post_slowly(SendHeld held, QueuePair& qp, ibv_send_wr* wr,
+                                  ibv_send_wr** bad) noexcept {
+    SendSide& sends = qp.sends(held);
     const ibv_qp_state state = qp.state;
     if (state != IBV_QPS_RTS && (state != IBV_QPS_SQD || qp.transport != nullptr) &&
         state != IBV_QPS_SQE && state != IBV_QPS_ERR) {
@@ -129,45 +133,46 @@ void append_pending(QueuePair& qp, const ibv_send_wr& wr, std::uint32_t flags,
     bool deferred = false;
     bool flushed = false;
     for (; wr != nullptr; wr = wr->next) {
-        const std::uint32_t slot = qp.send_tail.load(std::memory_order_relaxed);
-        if (!well_formed(qp, *wr) || (qp.transport != nullptr && !qp.transport->takes(*wr))) {
+        const std::uint32_t slot = qp.slots.tail();
+        if (!well_formed(held, qp, *wr) || (qp.transport != nullptr && !qp.transport->takes(*wr))) {
             error = EINVAL;
             break;
         }
-        if (!qp.find_free(slot)) {
+        if (!qp.slots.find_free(held, slot, qp.send_head)) {
             error = ENOMEM;
             break;
         }
-        qp.sent[slot & qp.send_mask] = SentSlot{wr->wr_id, completion_opcodes[wr->opcode]};
+        qp.slots.at(held, slot) = SentSlot{wr->wr_id, completion_opcodes[wr->opcode]};
         if (qp.state == IBV_QPS_ERR || qp.state == IBV_QPS_SQE) {
             flushed = true;
         } else if (qp.transport != nullptr) {
             // Before it is carried: the completion may be polled by another thread at once.
-            qp.send_tail.store(slot + 1, std::memory_order_release);
+            qp.slots.advance(held, slot + 1);
             const ibv_wc_status status =
-                qp.transport->post(*wr, wr->send_flags | qp.always, slot & qp.send_mask);
+                qp.transport->post(*wr, wr->send_flags | qp.always, slot & qp.slots.mask());
             if (status != IBV_WC_SUCCESS) [[unlikely]]
-                qp.begin_send_error(status);
+                qp.begin_send_error(held, status);
         } else {
             const std::uint32_t flags = wr->send_flags | qp.always;
             // On a shaped link, completions are the link's to write.
             const std::uint32_t own_flags =
                 qp.cable == nullptr ? flags : flags & ~std::uint32_t{IBV_SEND_SIGNALED};
-            if (!qp.pending.make() ||
+            if (!sends.pending.make() ||
                 (is_local(wr->opcode) &&
-                 !qp.defer_local(local_operation_of(*wr, own_flags, slot & qp.send_mask)))) {
+                 !qp.defer_local(held,
+                                 local_operation_of(*wr, own_flags, slot & qp.slots.mask())))) {
                 error = ENOMEM;
                 break;
             }
-            append_pending(qp, *wr, flags, slot & qp.send_mask);
+            append_pending(held, qp, *wr, flags, slot & qp.slots.mask());
             deferred = true;
         }
-        qp.send_tail.store(slot + 1, std::memory_order_release);
+        qp.slots.advance(held, slot + 1);
     }
     if (error != 0) *bad = wr;
-    if (qp.transport != nullptr) qp.move_transport();
+    if (qp.transport != nullptr) qp.move_transport(held);
     if (deferred) {
-        qp.execute_at_once(false);
+        qp.execute_at_once(held, false);
         // Published, then looked: the peer's post_recv does it the other way round. What is still
         // in flight is looked at again when it is due.
         if (qp.cable != nullptr) {
@@ -175,10 +180,10 @@ void append_pending(QueuePair& qp, const ibv_send_wr& wr, std::uint32_t flags,
         } else {
             heavy_fence();
             qp.counters.add(Count::heavy_fence);
-            qp.run_own_pending();
+            qp.run_own_pending(held);
         }
     }
-    if (flushed && qp.ending.flushing()) static_cast<CompletionQueue*>(qp.send_cq)->flushed();
+    if (flushed && sends.ending.flushing()) static_cast<CompletionQueue*>(qp.send_cq)->flushed();
     return error;
 }
 
@@ -230,61 +235,67 @@ namespace {
     return kind == std::bit_cast<std::uint64_t>(Two{1, IBV_WR_RDMA_WRITE}) && wr.next == nullptr;
 }
 
-// Of a lone WRITE, with send_lock entered. What would be kept over more than a few lines costs a
+// Of a lone WRITE, with the lock entered. What would be kept over more than a few lines costs a
 // register that has to be saved: it is read again instead.
 
-void end_lone_write(QueuePair& qp) noexcept {
-    Hazard& hazard = qp.lines_at_once->hazard.send;
+void end_lone_write(SendHeld held, QueuePair& qp) noexcept {
+    Hazard& hazard = qp.sends(held).lines_at_once->hazard.send;
     hazard.end(hazard.word.load(std::memory_order_relaxed));
 }
 
 /// Begins its hazard and finds its way and its slot. False: nothing has happened.
-[[nodiscard, gnu::always_inline]] inline bool begin_lone_write(QueuePair& qp, const ibv_send_wr& wr,
+[[nodiscard, gnu::always_inline]] inline bool begin_lone_write(SendHeld held, QueuePair& qp,
+                                                               const ibv_send_wr& wr,
                                                                Executor::Way& way) noexcept {
-    ExecutionLines* const lines = qp.lines_at_once;
+    SendSide& sends = qp.sends(held);
+    ExecutionLines* const lines = sends.lines_at_once;
     if (lines == nullptr || lines->fault.receive.load(std::memory_order_relaxed) != 0) [[unlikely]]
         return false;
     static_cast<void>(lines->hazard.send.begin(true, name_pair(wr.sg_list->lkey, wr.wr.rdma.rkey)));
-    if (qp.own.find_way(wr, way)) [[likely]] {
+    if (sends.own.find_way(wr, way)) [[likely]] {
         if (way.apart()) [[likely]] {
-            const std::uint32_t slot = qp.send_tail.load(std::memory_order_relaxed);
-            if (qp.is_free(slot)) [[likely]] {
-                SentSlot& sent = qp.sent[slot & qp.send_mask];
+            const std::uint32_t slot = qp.slots.tail();
+            if (qp.slots.is_free(held, slot, qp.send_head)) [[likely]] {
+                SentSlot& sent = qp.slots.at(held, slot);
                 sent.wr_id = wr.wr_id;
                 sent.opcode = IBV_WC_RDMA_WRITE;
                 // Before it runs: the completion may be polled by another thread at once.
-                qp.send_tail.store(slot + 1, std::memory_order_release);
+                qp.slots.advance(held, slot + 1);
                 return true;
             }
         }
     }
-    end_lone_write(qp);
+    end_lone_write(held, qp);
     return false;
 }
 
 /// Its end where its copy or its completion takes a call.
-[[gnu::noinline]] int finish_lone_write(QueuePair& qp, const ibv_send_wr& wr, std::byte* to,
-                                        const std::byte* from) noexcept {
+[[gnu::noinline]] int finish_lone_write(SendHeld held, QueuePair& qp, const ibv_send_wr& wr,
+                                        std::byte* to, const std::byte* from) noexcept {
+    Executor& own = qp.sends(held).own;
     const std::uint32_t length = wr.sg_list->length;
-    qp.own.copy_way({to, from, length}, wr.wr.rdma.rkey);
-    qp.own.look_ahead(to, length);
+    own.copy_way({to, from, length}, wr.wr.rdma.rkey);
+    own.look_ahead(to, length);
     if (((wr.send_flags | qp.always) & IBV_SEND_SIGNALED) != 0) {
-        const std::uint32_t slot = qp.send_tail.load(std::memory_order_relaxed) - 1;
-        qp.own.complete_send(slot & qp.send_mask, length);
+        const std::uint32_t slot = qp.slots.tail() - 1;
+        own.complete_send(slot & qp.slots.mask(), length);
     }
-    end_lone_write(qp);
+    end_lone_write(held, qp);
     qp.counters.add_lone_write();
-    qp.send_lock.leave_often();
+    qp.sends.lock().leave_often();
     return 0;
 }
 
 [[gnu::noinline]] int post_any(QueuePair& qp, ibv_send_wr* wr, ibv_send_wr** bad) noexcept {
-    qp.send_lock.lock_often();
+    qp.sends.lock().lock_often();
+    const SendHeld held = qp.sends.held_by_hand();
+    SendSide& sends = qp.sends(held);
     qp.counters.add(Count::post_send);
     int error = 0;
     bool serve = false;
-    if (!qp.direct || qp.block.fault->receive.load(std::memory_order_relaxed) != 0) [[unlikely]] {
-        error = post_slowly(qp, wr, bad);
+    if (!qp.executes_at_once() || qp.block.fault->receive.load(std::memory_order_relaxed) != 0)
+        [[unlikely]] {
+        error = post_slowly(held, qp, wr, bad);
         serve = qp.transport == nullptr;
         wr = nullptr;
     }
@@ -293,48 +304,48 @@ void end_lone_write(QueuePair& qp) noexcept {
         const bool one_piece =
             wr->num_sge == 1 && executes_at_once(*wr) &&
             ((flags & IBV_SEND_INLINE) == 0 || wr->sg_list[0].length <= qp.inline_bytes);
-        if (!one_piece && !well_formed(qp, *wr)) [[unlikely]] {
+        if (!one_piece && !well_formed(held, qp, *wr)) [[unlikely]] {
             *bad = wr;
             error = EINVAL;
             break;
         }
-        const std::uint32_t slot = qp.send_tail.load(std::memory_order_relaxed);
-        if (!qp.find_free(slot)) [[unlikely]] {
+        const std::uint32_t slot = qp.slots.tail();
+        if (!qp.slots.find_free(held, slot, qp.send_head)) [[unlikely]] {
             *bad = wr;
             error = ENOMEM;
             break;
         }
-        const std::uint32_t index = slot & qp.send_mask;
-        qp.sent[index] = SentSlot{wr->wr_id, completion_opcodes[wr->opcode]};
+        const std::uint32_t index = slot & qp.slots.mask();
+        qp.slots.at(held, slot) = SentSlot{wr->wr_id, completion_opcodes[wr->opcode]};
         // Before it runs: the completion may be polled by another thread at once.
-        qp.send_tail.store(slot + 1, std::memory_order_release);
+        qp.slots.advance(held, slot + 1);
         if (one_piece && raw_opcode(*wr) == IBV_WR_RDMA_WRITE) [[likely]] {
             const HazardScope scope{qp.block.hazard->send, qp.asymmetric,
                                     name_pair(wr->sg_list[0].lkey, wr->wr.rdma.rkey)};
-            if (qp.own.write_at_once(*wr, flags, index)) [[likely]]
+            if (sends.own.write_at_once(*wr, flags, index)) [[likely]]
                 continue;
         } else if (one_piece) {
             const HazardScope scope{qp.block.hazard->send, qp.asymmetric, names_none};
-            if (qp.own.send_at_once(*wr, flags, index)) [[likely]]
+            if (sends.own.send_at_once(*wr, flags, index)) [[likely]]
                 continue;
         }
-        const Progress progress = run_one(qp, *wr, flags, index);
+        const Progress progress = run_one(held, qp, *wr, flags, index);
         if (progress == Progress::done) [[likely]]
             continue;
-        qp.send_tail.store(slot, std::memory_order_relaxed);
+        qp.slots.advance(held, slot);
         serve = true;
         if (progress == Progress::failed) {
             // It is posted, and the first that does not complete: pending, but for nobody to run.
-            qp.send_tail.store(slot + 1, std::memory_order_relaxed);
-            qp.pending.append_failed();
-            qp.begin_send_error(qp.own.failure());
+            qp.slots.advance(held, slot + 1);
+            sends.pending.append_failed();
+            qp.begin_send_error(held, sends.own.failure());
             wr = wr->next;
             if (wr == nullptr) break;
         }
-        error = post_slowly(qp, wr, bad);
+        error = post_slowly(held, qp, wr, bad);
         break;
     }
-    qp.send_lock.unlock();
+    qp.sends.lock().unlock();
     if (serve) [[unlikely]]
         qp.service();  // faults, and timers that are over at once
     return error;
@@ -347,26 +358,27 @@ void end_lone_write(QueuePair& qp) noexcept {
 int post_send(ibv_qp* public_qp, ibv_send_wr* wr, ibv_send_wr** bad) noexcept {
     auto& qp = *static_cast<QueuePair*>(public_qp);
     base::telling_peers();
-    if (wr != nullptr && is_lone_write(*wr) && qp.send_lock.enter_often()) {
+    if (wr != nullptr && is_lone_write(*wr) && qp.sends.lock().enter_often()) {
+        const SendHeld held = qp.sends.held_by_hand();
         Executor::Way way;
-        if (begin_lone_write(qp, *wr, way)) [[likely]] {
+        if (begin_lone_write(held, qp, *wr, way)) [[likely]] {
             if (((wr->send_flags | qp.always) & IBV_SEND_SIGNALED) != 0) {
-                return finish_lone_write(qp, *wr, way.to, way.from);
+                return finish_lone_write(held, qp, *wr, way.to, way.from);
             }
             if (way.length == 8 && is_copied_in_words(way.to, 8)) {
                 copy_words_in_order(way.to, way.from, 8);  // flags and counters
             } else if (is_copied_in_words(way.to, way.length)) {
                 copy_words_in_order(way.to, way.from, way.length);
             } else {
-                return finish_lone_write(qp, *wr, way.to, way.from);
+                return finish_lone_write(held, qp, *wr, way.to, way.from);
             }
-            qp.own.look_ahead(way.to, way.length);
-            end_lone_write(qp);
+            qp.sends(held).own.look_ahead(way.to, way.length);
+            end_lone_write(held, qp);
             qp.counters.add_lone_write();
-            qp.send_lock.leave_often();
+            qp.sends.lock().leave_often();
             return 0;
         }
-        qp.send_lock.leave_often();
+        qp.sends.lock().leave_often();
     }
     return post_any(qp, wr, bad);
 }

@@ -20,7 +20,7 @@ namespace millrace::soft {
 
 using namespace std::chrono_literals;
 
-void QueuePair::set_state(ibv_qp_state next) noexcept {
+void QueuePair::set_state(SendHeld, ibv_qp_state next) noexcept {
     std::atomic_ref{state}.store(next, std::memory_order_relaxed);
     const std::uint64_t word = make_state_word(memory.generation, memory.index, resets, next);
     state_word.store(word, std::memory_order_release);
@@ -80,11 +80,12 @@ bool QueuePair::wait_for_executors(const FencedKey* region) const noexcept {
                             parker) == base::Status::ok;
 }
 
-void QueuePair::check_timers() noexcept {
-    if (stall.why() == Progress::done || (state != IBV_QPS_RTS && state != IBV_QPS_SQD)) return;
+void QueuePair::check_timers(SendHeld held) noexcept {
+    SendSide& my = sends(held);
+    if (my.stall.why() == Progress::done || (state != IBV_QPS_RTS && state != IBV_QPS_SQD)) return;
     std::chrono::nanoseconds limit{};
     ibv_wc_status status = IBV_WC_RETRY_EXC_ERR;
-    if (stall.why() == Progress::no_receive) {
+    if (my.stall.why() == Progress::no_receive) {
         if (attributes.rnr_retry == 7) return;
         const std::uint32_t code =
             connection.view().control->min_rnr_timer.load(std::memory_order_relaxed) & 31;
@@ -95,39 +96,41 @@ void QueuePair::check_timers() noexcept {
         limit = (attributes.retry_cnt + 1) *
                 std::chrono::nanoseconds{std::int64_t{4096} << (attributes.timeout & 31)};
     }
-    const auto elapsed = stall.age();
-    if (elapsed < limit) return look_again_in(limit - elapsed);
+    const auto elapsed = my.stall.age();
+    if (elapsed < limit) return look_again_in(held, limit - elapsed);
     // The peer may be running it at this moment: then it is not too late yet. One that was stopped
     // with the lock would keep it for ever.
     std::uint32_t free = run_free;
     const bool locked =
         block.pending->lock.compare_exchange_strong(free, run_owner, std::memory_order_seq_cst);
-    if (!locked && elapsed - limit < longest_execution) return look_again_behind(elapsed - limit);
-    if (pending.count() != 0) {
+    if (!locked && elapsed - limit < longest_execution)
+        return look_again_behind(held, elapsed - limit);
+    if (my.pending.count() != 0) {
         if (strict()) {
             Reason reason{ReasonKind::no_receive};
             if (status != IBV_WC_RNR_RETRY_EXC_ERR) {
-                reason = own.way();
+                reason = my.own.way();
                 if (reason.kind == ReasonKind::none) reason.kind = ReasonKind::no_answer;
             }
-            tell_oldest_fails(status, reason);
+            tell_oldest_fails(held, status, reason);
         }
-        begin_error(status, IBV_WC_WR_FLUSH_ERR, std::nullopt);
+        begin_error(held, status, IBV_WC_WR_FLUSH_ERR, std::nullopt);
     }
     if (locked) block.pending->lock.store(run_free, std::memory_order_seq_cst);
 }
 
-void QueuePair::look_again_in(std::chrono::nanoseconds delay) noexcept {
+void QueuePair::look_again_in(SendHeld held, std::chrono::nanoseconds delay) noexcept {
     auto* const channel = static_cast<CompletionQueue*>(send_cq)->soft_channel;
     if (channel == nullptr) return;
-    if (stall.needs_alarm(channel->alarms.load(std::memory_order_relaxed))) {
+    if (sends(held).stall.needs_alarm(channel->alarms.load(std::memory_order_relaxed))) {
         channel->wake_in(delay);
     }
 }
 
-void QueuePair::look_again_behind(std::chrono::nanoseconds waited) noexcept {
-    look_again_in(std::clamp<std::chrono::nanoseconds>(
-        longest_execution - waited, 1us, std::max<std::chrono::nanoseconds>(waited, 1ms)));
+void QueuePair::look_again_behind(SendHeld held, std::chrono::nanoseconds waited) noexcept {
+    look_again_in(held, std::clamp<std::chrono::nanoseconds>(
+                            longest_execution - waited, 1us,
+                            std::max<std::chrono::nanoseconds>(waited, 1ms)));
 }
 
 void QueuePair::look_after_pool() noexcept {
@@ -144,22 +147,21 @@ void QueuePair::service() noexcept {
     if (cable != nullptr) look_for_peer_pending();  // on a shaped link it comes when it is due
     if (pool != nullptr) [[unlikely]]
         look_after_pool();
-    if (!send_lock.try_lock()) return;
-    const bool look_for_peer = serve();
-    send_lock.unlock();
-    if (!look_for_peer) return;
+    if (const auto held = sends.try_hold(); !held || !serve(held)) return;
     // It was not there when we went to RTR. Rare: look again every now and then.
     bool run_again = false;
     {
         const std::unique_lock process{owner->process->queue_pairs_mutex(), std::try_to_lock};
         if (!process) return;
-        const std::lock_guard send_guard{send_lock};
-        const ErrandPause run_pause{run_lock, run_again};
+        const auto held = sends.hold();
+        const ErrandPause run_pause{theirs.lock(), run_again};
         const auto now = base::Clock::now();
-        if (!connection && now >= next_connect && state >= IBV_QPS_RTR && state <= IBV_QPS_SQD) {
-            next_connect = now + 1ms;
-            connect();
-            if (mode_refused) begin_error(IBV_WC_RETRY_EXC_ERR, IBV_WC_WR_FLUSH_ERR, std::nullopt);
+        if (!connection && now >= held->next_connect && state >= IBV_QPS_RTR &&
+            state <= IBV_QPS_SQD) {
+            held->next_connect = now + 1ms;
+            connect(held, theirs.held_by_hand());
+            if (mode_refused)
+                begin_error(held, IBV_WC_RETRY_EXC_ERR, IBV_WC_WR_FLUSH_ERR, std::nullopt);
             run_again = static_cast<bool>(connection);
         }
     }
@@ -171,8 +173,7 @@ void QueuePair::service() noexcept {
 void QueuePair::catch_up() noexcept {
     if (on_cable == nullptr) return;
     look_for_peer_pending();
-    const std::lock_guard guard{send_lock};
-    static_cast<void>(serve());
+    static_cast<void>(serve(sends.hold()));
 }
 
 void QueuePair::look_after() noexcept {
@@ -180,9 +181,8 @@ void QueuePair::look_after() noexcept {
     if (pool != nullptr) pool->check_limit();
     const bool fault = block.fault->receive.load(std::memory_order_acquire) != 0;
     // The lock is its poster's: others take it only if there is a reason.
-    if (!fault && !draining && !connection.lost()) return;
-    const std::lock_guard guard{send_lock};
-    static_cast<void>(serve());
+    if (!fault && !draining() && !connection.lost()) return;
+    static_cast<void>(serve(sends.hold()));
 }
 
 void QueuePair::grant_wishes(bool process_held) noexcept {
@@ -214,11 +214,13 @@ void QueuePair::grant_wishes(bool process_held) noexcept {
         owner->process->copies().serve(copy_granter(), *connection.peer(), true);
 }
 
-void QueuePair::tell_faults(ibv_wc_status send, ibv_wc_status receive) const noexcept {
+void QueuePair::tell_faults(SendHeld held, ibv_wc_status send,
+                            ibv_wc_status receive) const noexcept {
     const FaultLine& fault = *block.fault;
     if (fault.send.load(std::memory_order_relaxed) != 0) {
-        tell_oldest_fails(send, Reason::of(fault.send_reason.load(std::memory_order_relaxed),
-                                           fault.send_amount.load(std::memory_order_relaxed)));
+        tell_oldest_fails(held, send,
+                          Reason::of(fault.send_reason.load(std::memory_order_relaxed),
+                                     fault.send_amount.load(std::memory_order_relaxed)));
     }
     if (fault.receive.load(std::memory_order_relaxed) != 0) {
         tell_refusal(qp_num, attributes.dest_qp_num, receive,
@@ -227,26 +229,28 @@ void QueuePair::tell_faults(ibv_wc_status send, ibv_wc_status receive) const noe
     }
 }
 
-void QueuePair::move_transport() noexcept {
+void QueuePair::move_transport(SendHeld held) noexcept {
     const ibv_wc_status failure = transport->move();
-    if (failure != IBV_WC_SUCCESS) begin_send_error(failure);
+    if (failure != IBV_WC_SUCCESS) begin_send_error(held, failure);
 }
 
-void QueuePair::finish_draining() noexcept {
-    if (!draining || pending.executable() != 0 || !executors_out(seen_hazards)) return;
-    if (cable != nullptr && !cable->released_all_before(pending.shown())) return;
+void QueuePair::finish_draining(SendHeld held) noexcept {
+    const SendSide& my = sends(held);
+    if (!draining_ || my.pending.executable() != 0 || !executors_out(my.seen_hazards)) return;
+    if (cable != nullptr && !cable->released_all_before(my.pending.shown())) return;
     if (transport != nullptr && !transport->idle()) return;
-    draining = false;
-    if (drained_event) raise_async_event(*this, IBV_EVENT_SQ_DRAINED);
+    draining_ = false;
+    if (my.drained_event) raise_async_event(*this, IBV_EVENT_SQ_DRAINED);
 }
 
-bool QueuePair::take_failures() noexcept {
+bool QueuePair::take_failures(SendHeld held) noexcept {
+    const SendSide& my = sends(held);
     if (corrupt.load(std::memory_order_relaxed)) {
-        begin_error(IBV_WC_FATAL_ERR, IBV_WC_FATAL_ERR, IBV_EVENT_QP_FATAL);
+        begin_error(held, IBV_WC_FATAL_ERR, IBV_WC_FATAL_ERR, IBV_EVENT_QP_FATAL);
         return true;
     }
     if (given_up.exchange(false, std::memory_order_relaxed)) {
-        begin_error(IBV_WC_RETRY_EXC_ERR, IBV_WC_WR_FLUSH_ERR, IBV_EVENT_QP_FATAL);
+        begin_error(held, IBV_WC_RETRY_EXC_ERR, IBV_WC_WR_FLUSH_ERR, IBV_EVENT_QP_FATAL);
         return true;
     }
     const std::uint32_t receive_fault = block.fault->receive.load(std::memory_order_acquire);
@@ -260,45 +264,47 @@ bool QueuePair::take_failures() noexcept {
         };
         const ibv_wc_status send = status(send_fault);
         const ibv_wc_status receive = status(receive_fault);
-        if (strict() && !ending.flushing()) tell_faults(send, receive);
+        if (strict() && !my.ending.flushing()) tell_faults(held, send, receive);
         if (receive_fault == 0) {
-            begin_send_error(send);
+            begin_send_error(held, send);
         } else {
             const bool access = receive == IBV_WC_WR_FLUSH_ERR || receive == IBV_WC_LOC_ACCESS_ERR;
-            begin_error(send, receive, access ? IBV_EVENT_QP_ACCESS_ERR : IBV_EVENT_QP_REQ_ERR);
+            begin_error(held, send, receive,
+                        access ? IBV_EVENT_QP_ACCESS_ERR : IBV_EVENT_QP_REQ_ERR);
         }
         return true;
     }
     // It died as it stood. A peer that destroyed its queue pair before it ended is no death: as on
     // a wire, nobody is told, and only what is sent to it fails in time.
-    if (!reliable() || !connection.lost() || !own.receiver_stands()) return false;
-    begin_error(IBV_WC_RETRY_EXC_ERR, IBV_WC_WR_FLUSH_ERR, IBV_EVENT_QP_FATAL);
+    if (!reliable() || !connection.lost() || !my.own.receiver_stands()) return false;
+    begin_error(held, IBV_WC_RETRY_EXC_ERR, IBV_WC_WR_FLUSH_ERR, IBV_EVENT_QP_FATAL);
     return true;
 }
 
-bool QueuePair::serve() noexcept {
+bool QueuePair::serve(SendHeld held) noexcept {
+    const SendSide& my = sends(held);
     deaths_served.store(owner->process->deaths(), std::memory_order_relaxed);
-    if (transport != nullptr) move_transport();
-    if (ending.leaving()) {
-        settle();
+    if (transport != nullptr) move_transport(held);
+    if (my.ending.leaving()) {
+        settle(held);
         return false;
     }
-    if (ending.phase == Ending::Phase::flush || state == IBV_QPS_RESET || take_failures()) {
+    if (my.ending.phase == Ending::Phase::flush || state == IBV_QPS_RESET || take_failures(held)) {
         return false;
     }
     const auto sends = [this] { return state == IBV_QPS_RTS || state == IBV_QPS_SQD; };
-    if (sends() && pending.executable() != 0 &&
+    if (sends() && my.pending.executable() != 0 &&
         (cable == nullptr || cable->waits_for(cable_now()))) {
-        run_own_pending();
-        check_timers();
+        run_own_pending(held);
+        check_timers(held);
     }
     if (cable != nullptr && sends() &&
         cable->next_due.load(std::memory_order_relaxed) != cable_never) {
         const ibv_wc_status doom = cable->release(cable_now());
-        if (doom != IBV_WC_SUCCESS) begin_error(doom, IBV_WC_WR_FLUSH_ERR, std::nullopt);
+        if (doom != IBV_WC_SUCCESS) begin_error(held, doom, IBV_WC_WR_FLUSH_ERR, std::nullopt);
         cable->expect();
     }
-    if (draining) finish_draining();
+    if (draining_) finish_draining(held);
     return !connection && state >= IBV_QPS_RTR && transport == nullptr;
 }
 

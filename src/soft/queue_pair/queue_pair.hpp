@@ -3,7 +3,7 @@
 // the posting in post.cpp.
 //
 // Locks, in the order in which they may be taken: process mutex, completion queues (both: the one
-// at the lower address first), `send_lock`. That of `receives` and `run_lock` are taken alone or
+// at the lower address first), that of `sends`. Those of `receives` and `theirs` are taken alone or
 // inside those.
 #pragma once
 
@@ -33,6 +33,7 @@
 #include "system/counters.hpp"
 #include "system/errand_lock.hpp"
 #include "system/extendable.hpp"
+#include "system/guarded.hpp"
 #include "system/spin_lock.hpp"
 #include "system/thread_lock.hpp"
 #include "transport/cable_queue.hpp"
@@ -40,6 +41,7 @@
 #include "transport/executor.hpp"
 #include "transport/pending_sends.hpp"
 #include "transport/request.hpp"
+#include "transport/send_slots.hpp"
 #include "transport/transport.hpp"
 
 namespace millrace::soft {
@@ -52,32 +54,50 @@ struct SeenHazards {
     bool complete = true;             ///< false: there was no memory to note all
 };
 
+/// Made when the peer's sends are run for the first time.
+using PeerExecutor = std::unique_ptr<Executor>;
+using TheirsHeld = Held<PeerExecutor>;
+
 /// Who executes for longer has been stopped.
 inline constexpr std::chrono::seconds longest_execution{1};
 
-struct QueuePair : ExtendableQueuePair {
-    // --- the send side; guarded by send_lock ---
-    alignas(cache_line) ThreadLock send_lock;
-    bool direct = false;  ///< RTS and nothing pending: post_send executes at once
-    /// Ours, while that is so and light fences will do; else null.
+/// A queue pair's sends that wait, its timers and its errors: what the lock of `sends` guards.
+struct SendSide {
+    /// `block`: the queue pair's.
+    explicit SendSide(const BlockView& block) noexcept : pending{block} {}
+
+    /// The queue pair's, while it executes at once and light fences will do; else null.
     ExecutionLines* lines_at_once = nullptr;
-    std::uint32_t always = 0;   ///< flags of every request: IBV_SEND_SIGNALED, or none
-    std::uint32_t opcodes = 0;  ///< one bit per ibv_wr_opcode that may be posted now
-    std::uint32_t send_mask = 0;
-    std::uint32_t send_capacity = 0;
+    std::uint32_t opcodes = 0;       ///< one bit per ibv_wr_opcode that may be posted now
+    bool told_of_way_there = false;  ///< of a mistake in it, and in the way of the peer's sends
+    bool told_of_way_here = false;
+    bool drained_event = false;                ///< the program wants to know when SQD is reached
+    std::list<LocalOperation> deferred_local;  ///< of the pending requests, those on windows
+    Executor own;                              ///< runs them
+    PendingSends pending;
+    Stall stall;
+    base::Clock::time_point next_connect{};
+    Ending ending;
+    SeenHazards seen_hazards;
+};
+
+struct QueuePair : ExtendableQueuePair {
+    // --- the send side ---
+    alignas(cache_line) SendSlots slots;
+    std::uint32_t always = 0;  ///< flags of every request: IBV_SEND_SIGNALED, or none
     std::uint32_t send_sges = 0;
     std::uint32_t inline_bytes = 0;
-    std::atomic<std::uint32_t> send_tail{first_position};
-    std::uint32_t send_end = first_position;   ///< up to there slots are known to be free
-    std::uint32_t send_slots = 0;              ///< send_capacity, once there are as many in
-    std::unique_ptr<SentSlot[]> sent;          ///< made by the first request
-    std::list<LocalOperation> deferred_local;  ///< of the pending requests, those on windows
+
+  private:
+    std::atomic<bool> at_once_{false};
+    std::atomic<bool> draining_{false};
+
+  public:
+    Guarded<SendSide, ThreadLock> sends{block};
     BlockView block;
-    Executor own;  ///< runs our sends
-    PendingSends pending{block};
     Counters counters;
 
-    // --- where the pollers are; written with the completion queue's lock ---
+    // --- where the pollers are; written by who holds the completion queue ---
     alignas(cache_line) std::atomic<std::uint32_t> send_head{first_position};  ///< oldest slot
     std::atomic<bool> corrupt{false};  ///< a sub-ring said what cannot be
     /// An executor did not leave a region in time, and its connection is to be broken.
@@ -86,6 +106,7 @@ struct QueuePair : ExtendableQueuePair {
     std::atomic<std::uint64_t> deaths_served{0};
     CompletionSource send_source;
     CompletionSource receive_source;
+    std::atomic<ibv_wc_status> receive_status{IBV_WC_WR_FLUSH_ERR};  ///< of the first flushed one
 
     // --- the receive side ---
     alignas(cache_line) ReceiveQueue receives;
@@ -95,22 +116,19 @@ struct QueuePair : ExtendableQueuePair {
     ReceivePool* pool = nullptr;            ///< of the shared receive queue, or `own_pool`
     std::unique_ptr<ReceivePool> own_pool;  ///< of a UD queue pair without one
     std::unique_ptr<Datagram> datagram;     ///< of a UD queue pair, and
-    /// Null: its requests are executed at the doorbell, or wait in the pending ring. Guarded by
-    /// send_lock.
+    /// Null: its requests are executed at the doorbell, or wait in the pending ring. Called by who
+    /// holds `sends`.
     std::unique_ptr<Transport> transport;
     std::uint32_t fault_slot = 0;  ///< 1 + the receive of the pool that failed, 0: none
 
-    // --- running the peer's pending sends; guarded by run_lock ---
-    alignas(cache_line) ErrandLock run_lock;
-    std::unique_ptr<Executor> theirs;  ///< made when they are run for the first time
+    // --- running the peer's pending sends ---
+    alignas(cache_line) Guarded<PeerExecutor, ErrandLock> theirs;
     std::atomic<const PendingLine*> peer_pending{nullptr};  ///< null: not connected
     Counters run_counters;
 
-    // --- the connection; changed with the process mutex, send_lock and run_lock ---
+    // --- the connection; changed with the process mutex, by who holds `sends` and `theirs` ---
     Connection connection;
     bool asymmetric = false;
-    bool told_of_way_there = false;  ///< of a mistake in it, and in the way of the peer's sends
-    bool told_of_way_here = false;
 
     // --- facts ---
     End end;                                      ///< as executors and the copy service know it
@@ -129,13 +147,6 @@ struct QueuePair : ExtendableQueuePair {
     bool mode_refused = false;          ///< by `connect`: the peer's differs from ours
     std::mutex modify_mutex;
 
-    // --- timers and errors; guarded by send_lock ---
-    Stall stall;
-    base::Clock::time_point next_connect{};
-    std::atomic<bool> draining{false};  ///< in SQD, what was posted before is not complete yet
-    bool drained_event = false;         ///< and the program wants to know when they have
-    Ending ending;
-    SeenHazards seen_hazards;
     std::atomic<bool> established_told{false};
     /// A stopped executor never let go: what was registered up to here may still be copied.
     std::atomic<bool> broken{false};
@@ -149,8 +160,8 @@ struct QueuePair : ExtendableQueuePair {
     /// be wrong for a moment.
     [[nodiscard]] bool is_quiet(std::uint64_t deaths) noexcept {
         const FaultLine& fault = *block.fault;
-        return deaths_served.load(std::memory_order_relaxed) == deaths &&
-               std::atomic_ref{direct}.load(std::memory_order_relaxed) && pool == nullptr &&
+        return deaths_served.load(std::memory_order_relaxed) == deaths && executes_at_once() &&
+               pool == nullptr &&
                (fault.receive.load(std::memory_order_relaxed) |
                 fault.send.load(std::memory_order_relaxed) |
                 fault.wishes.load(std::memory_order_relaxed)) == 0 &&
@@ -169,31 +180,33 @@ struct QueuePair : ExtendableQueuePair {
     /// death. With the process mutex.
     void look_after() noexcept;
 
-    /// Goes to ERROR: the first outstanding send gets `send`, the first receive `receive`. With
-    /// send_lock. Does not wait; `settle` finishes it.
-    void begin_error(ibv_wc_status send, ibv_wc_status receive,
+    /// Goes to ERROR: the first outstanding send gets `send`, the first receive `receive`. Does not
+    /// wait; `settle` finishes it.
+    void begin_error(SendHeld held, ibv_wc_status send, ibv_wc_status receive,
                      std::optional<ibv_event_type> event) noexcept;
     /// An executor has not left a region for too long: breaks the connection, now or, where the
     /// executor is a thread of ours, when that comes out. `registrations`: so many there were.
     void give_up(std::uint64_t registrations) noexcept;
-    /// With a transport: what is due. With send_lock.
-    void move_transport() noexcept;
-    /// In SQD: tells the program once all that was posted before is complete. With send_lock.
-    void finish_draining() noexcept;
+    /// With a transport: what is due.
+    void move_transport(SendHeld held) noexcept;
+    /// In SQD, is what was posted before not complete yet?
+    [[nodiscard]] bool draining() const noexcept { return draining_; }
+    void set_draining(SendHeld, bool now) noexcept { draining_ = now; }
+    /// In SQD: tells the program once all that was posted before is complete.
+    void finish_draining(SendHeld held) noexcept;
     /// A send failed by its sender's own fault: goes to ERROR, or where sends are not
-    /// acknowledged (UC) to SQE, in which receiving goes on. With send_lock.
-    void begin_send_error(ibv_wc_status status) noexcept;
+    /// acknowledged (UC) to SQE, in which receiving goes on.
+    void begin_send_error(SendHeld held, ibv_wc_status status) noexcept;
     [[nodiscard]] bool reliable() const noexcept { return qp_type == IBV_QPT_RC; }
     /// As the copy service knows it.
     [[nodiscard]] CopyGranter copy_granter() const noexcept {
         return {&end, datagram.get(), &broken};
     }
     [[nodiscard]] bool strict() const noexcept { return cable != nullptr && cable->strict(); }
-    /// In SQE, with everything flushed: back to RTS. With send_lock and the send completion
-    /// queue's.
-    [[nodiscard]] bool end_send_error() noexcept;
-    /// Ends the wait for executors if they have stopped, or a second has passed. With send_lock.
-    bool settle() noexcept;
+    /// In SQE, with everything flushed: back to RTS.
+    [[nodiscard]] bool end_send_error(PollHeld, SendHeld held) noexcept;
+    /// Ends the wait for executors if they have stopped, or a second has passed.
+    bool settle(SendHeld held) noexcept;
     /// Are all executors of this connection out (or never to be heard of again)?
     /// With `region`: those that may be in it.
     [[nodiscard]] bool executors_out(const SeenHazards& seen,
@@ -202,24 +215,22 @@ struct QueuePair : ExtendableQueuePair {
     /// Waits (at most a second) until they are.
     [[nodiscard]] bool wait_for_executors(const FencedKey* region = nullptr) const noexcept;
 
-    /// Makes the next completion of a queue pair in ERROR. With the completion queue's lock.
-    bool flush(CompletionSource& source, ibv_wc& wc) noexcept;
+    /// Makes the next completion of a queue pair in ERROR.
+    bool flush(PollHeld, CompletionSource& source, ibv_wc& wc) noexcept;
     /// Of a source that flushes: would `flush` make one? (Of a pool's receives nobody knows.)
     [[nodiscard]] bool has_to_flush(const CompletionSource& source) const noexcept {
-        return source.send ? send_head.load(std::memory_order_relaxed) !=
-                                 send_tail.load(std::memory_order_relaxed)
+        return source.send ? send_head.load(std::memory_order_relaxed) != slots.tail()
                            : pool == nullptr && source.position.load(std::memory_order_relaxed) !=
                                                     receives.tail().load(std::memory_order_acquire);
     }
 
     /// Tells the program once if what the two ends were told of the way between them does not
-    /// agree. With send_lock; `both`: with run_lock, and of the peer's sends, too.
-    void tell_of_way(bool both) noexcept;
+    /// agree. `both`: of the peer's sends, too.
+    void tell_of_way(SendHeld held, bool both) noexcept;
 
-    /// Finds the peer and its block, if it is there. With send_lock and run_lock held or the
-    /// queue pair not yet visible; the process mutex as well.
-    void connect() noexcept;
-    void disconnect() noexcept;
+    /// Finds the peer and its block, if it is there. With the process mutex.
+    void connect(SendHeld held, TheirsHeld) noexcept;
+    void disconnect(SendHeld held, TheirsHeld run) noexcept;
     void watch_peer() const noexcept;
 
     /// Makes both executors forget where the peer's memory is mapped here. False: one of them is
@@ -229,16 +240,16 @@ struct QueuePair : ExtendableQueuePair {
     /// Of a UD queue pair: lets go of receivers that are gone. False: a sender is at work.
     [[nodiscard]] bool forget_gone_receivers() noexcept;
 
-    /// Binds or invalidates a window, which needs nothing of the peer. With send_lock, outside of
-    /// hazards: invalidating waits for the peer's.
-    [[nodiscard]] Progress run_local(const LocalOperation& operation) noexcept;
-    /// Keeps it for when the pending request that is appended next comes to its turn. With
-    /// send_lock. False: no memory.
-    [[nodiscard]] bool defer_local(const LocalOperation& operation) noexcept;
-    void forget_local() noexcept;
+    /// Binds or invalidates a window, which needs nothing of the peer. Outside of hazards:
+    /// invalidating waits for the peer's.
+    [[nodiscard]] Progress run_local(SendHeld held, const LocalOperation& operation) noexcept;
+    /// Keeps it for when the pending request that is appended next comes to its turn. False: no
+    /// memory.
+    [[nodiscard]] bool defer_local(SendHeld held, const LocalOperation& operation) noexcept;
+    void forget_local(SendHeld held) noexcept;
 
-    /// Runs our pending sends as far as they go. With send_lock.
-    void run_own_pending() noexcept;
+    /// Runs our pending sends as far as they go.
+    void run_own_pending(SendHeld held) noexcept;
     /// Runs the peer's pending sends as far as they go, or tells the thread that runs them to look
     /// again. Any thread, without locks.
     void run_peer_pending() noexcept;
@@ -270,37 +281,28 @@ struct QueuePair : ExtendableQueuePair {
         run_peer_pending_if_any();
     }
 
-    /// Is the slot at `tail`, the next one, free? Looks where the poller is only when it must. With
-    /// send_lock.
-    [[nodiscard]] bool is_free(std::uint32_t tail) noexcept {
-        if (tail != send_end) [[likely]]
-            return true;
-        send_end = send_head.load(std::memory_order_acquire) + send_slots;
-        return tail != send_end;
+    /// RTS and nothing pending: post_send executes.
+    [[nodiscard]] bool executes_at_once() const noexcept {
+        return at_once_.load(std::memory_order_relaxed);
     }
-    /// The same by who may take the time to make the slots. With send_lock.
-    [[nodiscard]] bool find_free(std::uint32_t tail) noexcept {
-        return is_free(tail) || (sent == nullptr && make_slots() && is_free(tail));
-    }
-    /// Sets `direct`. With send_lock.
-    void execute_at_once(bool now) noexcept {
-        std::atomic_ref{direct}.store(now, std::memory_order_relaxed);
+    void execute_at_once(SendHeld held, bool now) noexcept {
+        at_once_.store(now, std::memory_order_relaxed);
         static_assert(offsetof(ExecutionLines, fault) == cache_line);
-        lines_at_once =
+        sends(held).lines_at_once =
             now && asymmetric ? reinterpret_cast<ExecutionLines*>(block.hazard) : nullptr;
     }
 
     /// All positions in the block, as at the beginning. Nobody uses it.
     void rewind_block() noexcept;
     /// Writes state, for the peer and for the program.
-    void set_state(ibv_qp_state next) noexcept;
-    /// `state` for who does not hold send_lock.
+    void set_state(SendHeld, ibv_qp_state next) noexcept;
+    /// `state` for who does not hold `sends`.
     [[nodiscard]] ibv_qp_state state_now() noexcept {
         return std::atomic_ref{state}.load(std::memory_order_relaxed);
     }
 
     /// In mode `strict`, before the region with `key` is deregistered: says if a request that may
-    /// still be executed names it. Takes send_lock.
+    /// still be executed names it.
     void tell_if_in_flight(std::uint32_t key) noexcept;
 
     /// In mode `strict`, before the queue pair leaves for ERROR: completes the receive of what its
@@ -308,10 +310,8 @@ struct QueuePair : ExtendableQueuePair {
     [[nodiscard]] bool take_landed() noexcept;
 
   private:
-    [[nodiscard]] bool make_slots() noexcept;
-    /// What runs the peer's pending sends; null: it is not connected, or there is no memory. With
-    /// run_lock.
-    [[nodiscard]] Executor* their_executor() noexcept;
+    /// What runs the peer's pending sends; null: it is not connected, or there is no memory.
+    [[nodiscard]] Executor* their_executor(TheirsHeld run) noexcept;
     /// What the peer has left for us to do. `process_held`: the process mutex is.
     void hear_wishes(bool process_held) noexcept {
         if (block.fault->wishes.load(std::memory_order_relaxed) != 0) [[unlikely]]
@@ -319,25 +319,28 @@ struct QueuePair : ExtendableQueuePair {
     }
     void grant_wishes(bool process_held) noexcept;
     /// In mode `strict`.
-    void tell_oldest_fails(ibv_wc_status status, const Reason& reason) const noexcept;
-    void tell_faults(ibv_wc_status send, ibv_wc_status receive) const noexcept;
-    /// With send_lock; true if the peer is still to be found.
-    [[nodiscard]] bool serve() noexcept;
+    void tell_oldest_fails(SendHeld held, ibv_wc_status status,
+                           const Reason& reason) const noexcept;
+    void tell_faults(SendHeld held, ibv_wc_status send, ibv_wc_status receive) const noexcept;
+    /// True if the peer is still to be found.
+    [[nodiscard]] bool serve(SendHeld held) noexcept;
     /// Goes to an error if there is reason to, outside of this thread's own requests.
-    [[nodiscard]] bool take_failures() noexcept;
-    void await_executors(Ending::Phase how) noexcept;
-    void run_peer_pending_with_lock() noexcept;
-    /// Shaped, with run_lock, connected: has the peer's oldest request in flight arrived?
-    [[nodiscard]] bool peer_is_due() noexcept;
-    [[nodiscard]] Progress run_pending(Executor& executor, const BlockView& view, RunSide side,
-                                       Hazard& hazard, Counters& counts) noexcept;
-    void check_timers() noexcept;
+    [[nodiscard]] bool take_failures(SendHeld held) noexcept;
+    void await_executors(SendHeld held, Ending::Phase how) noexcept;
+    void run_peer_pending(TheirsHeld run) noexcept;
+    /// Shaped, connected: has the peer's oldest request in flight arrived?
+    [[nodiscard]] bool peer_is_due(TheirsHeld) noexcept;
+    /// `own`: it is our requests that are run; else the peer's.
+    [[nodiscard]] Progress run_pending(std::optional<SendHeld> own, Executor& executor,
+                                       const BlockView& view, Hazard& hazard,
+                                       Counters& counts) noexcept;
+    void check_timers(SendHeld held) noexcept;
     /// Whoever sleeps for the send queue's events looks at this queue pair again by then.
-    void look_again_in(std::chrono::nanoseconds delay) noexcept;
+    void look_again_in(SendHeld held, std::chrono::nanoseconds delay) noexcept;
     /// The same for an executor that nobody hears leave, and that was waited for that long.
-    void look_again_behind(std::chrono::nanoseconds waited) noexcept;
+    void look_again_behind(SendHeld held, std::chrono::nanoseconds waited) noexcept;
     void look_after_pool() noexcept;
-    void settle_shared() noexcept;
+    void settle_shared(SendHeld held) noexcept;
     [[nodiscard]] bool flush_pooled(ibv_wc& wc) noexcept;
 };
 

@@ -42,9 +42,10 @@ void QueuePair::watch_peer() const noexcept {
     if (recv_cq->channel != send_cq->channel) watch_for(recv_cq->channel);
 }
 
-void QueuePair::connect() noexcept {
+void QueuePair::connect(SendHeld held, TheirsHeld) noexcept {
+    SendSide& my = sends(held);
     mode_refused = false;
-    told_of_way_there = told_of_way_here = false;
+    my.told_of_way_there = my.told_of_way_here = false;
     const std::uint32_t destination = attributes.dest_qp_num;
     End other;
     other.type = qp_type;
@@ -53,7 +54,7 @@ void QueuePair::connect() noexcept {
     if (!reliable()) {
         // Until the peer is there, and should it never be, what is sent to it is lost.
         other.block = nobody();
-        own.connect(node, nullptr, end, other, false, &counters);
+        my.own.connect(node, nullptr, end, other, false, &counters);
     }
     try {
         if (!connection.open(*node, destination)) return;
@@ -83,47 +84,50 @@ void QueuePair::connect() noexcept {
     other.generation = connection.generation();
     block.control->destination.store(make_destination(other.generation, destination),
                                      std::memory_order_release);
-    own.connect(node, peer, end, other, asymmetric, &counters);
-    own.open_bell_of_first();
+    my.own.connect(node, peer, end, other, asymmetric, &counters);
+    my.own.open_bell_of_first();
     if (CopyService::likely_needed(*peer))
         owner->process->copies().serve(copy_granter(), *peer, false);
     peer_pending.store(other.block.pending, std::memory_order_release);
 }
 
-void QueuePair::tell_of_way(bool both) noexcept {
+void QueuePair::tell_of_way(SendHeld held, bool both) noexcept {
+    SendSide& my = sends(held);
     const std::uint32_t other = attributes.dest_qp_num;
     const auto tell = [](bool& told, const Reason& way, std::uint32_t from, std::uint32_t to) {
         if (told || way.kind == ReasonKind::none) return;
         told = true;
         tell_way(way, from, to);
     };
-    tell(told_of_way_there, own.way(), qp_num, other);
-    if (both) tell(told_of_way_here, own.way_back(), other, qp_num);
+    tell(my.told_of_way_there, my.own.way(), qp_num, other);
+    if (both) tell(my.told_of_way_here, my.own.way_back(), other, qp_num);
 }
 
-void QueuePair::disconnect() noexcept {
+void QueuePair::disconnect(SendHeld held, TheirsHeld run) noexcept {
     peer_pending.store(nullptr, std::memory_order_release);
-    own.disconnect();
-    if (theirs != nullptr) theirs->disconnect();
+    sends(held).own.disconnect();
+    if (theirs(run) != nullptr) theirs(run)->disconnect();
     owner->process->copies().forget(end);
     connection.close();
 }
 
 bool QueuePair::forget_gone_receivers() noexcept {
     if (transport == nullptr) return true;
-    if (!send_lock.try_lock()) return false;
-    transport->forget_gone();
-    send_lock.unlock();
-    return true;
+    const auto held = sends.try_hold();
+    if (held) transport->forget_gone();
+    return static_cast<bool>(held);
 }
 
 bool QueuePair::forget_regions() noexcept {
-    if (!send_lock.try_lock()) return false;
-    own.forget_regions();
-    send_lock.unlock();
-    if (!run_lock.try_lock()) return false;
-    if (theirs != nullptr) theirs->forget_regions();
-    if (run_lock.unlock()) run_peer_pending();
+    if (const auto held = sends.try_hold(); held) {
+        held->own.forget_regions();
+    } else {
+        return false;
+    }
+    if (!theirs.lock().try_lock()) return false;
+    const PeerExecutor& executor = theirs(theirs.held_by_hand());
+    if (executor != nullptr) executor->forget_regions();
+    if (theirs.lock().unlock()) run_peer_pending();
     return true;
 }
 

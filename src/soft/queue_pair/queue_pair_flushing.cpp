@@ -14,72 +14,76 @@ namespace millrace::soft {
 
 using namespace std::chrono_literals;
 
-void QueuePair::begin_error(ibv_wc_status send, ibv_wc_status receive,
+void QueuePair::begin_error(SendHeld held, ibv_wc_status send, ibv_wc_status receive,
                             std::optional<ibv_event_type> event) noexcept {
-    if ((ending.begun() && !ending.of_sends()) || state == IBV_QPS_RESET) return;
-    if (transport != nullptr && !ending.begun()) transport->abort();
+    SendSide& my = sends(held);
+    if ((my.ending.begun() && !my.ending.of_sends()) || state == IBV_QPS_RESET) return;
+    if (transport != nullptr && !my.ending.begun()) transport->abort();
     if (strict()) static_cast<void>(take_landed());
-    set_state(IBV_QPS_ERR);
-    ending.receive_status.store(receive, std::memory_order_relaxed);
-    if (!ending.begun()) {  // else the sends are being flushed already
-        ending.failed_tail = send_tail.load(std::memory_order_relaxed);
-        ending.send_status = send;
+    set_state(held, IBV_QPS_ERR);
+    receive_status.store(receive, std::memory_order_relaxed);
+    if (!my.ending.begun()) {  // else the sends are being flushed already
+        my.ending.failed_tail = slots.tail();
+        my.ending.send_status = send;
     }
-    await_executors(Ending::Phase::leave);
+    await_executors(held, Ending::Phase::leave);
     if (event) raise_async_event(*this, *event);
-    settle();
+    settle(held);
 }
 
 void QueuePair::give_up(std::uint64_t registrations) noexcept {
     broken_at = registrations;
     broken.store(true, std::memory_order_release);
-    if (!send_lock.try_lock()) {
+    const auto held = sends.try_hold();
+    if (!held) {
         given_up.store(true, std::memory_order_relaxed);
         static_cast<CompletionQueue*>(send_cq)->attention.store(true, std::memory_order_release);
         return;
     }
-    begin_error(IBV_WC_RETRY_EXC_ERR, IBV_WC_WR_FLUSH_ERR, IBV_EVENT_QP_FATAL);
-    send_lock.unlock();
+    begin_error(held, IBV_WC_RETRY_EXC_ERR, IBV_WC_WR_FLUSH_ERR, IBV_EVENT_QP_FATAL);
 }
 
-void QueuePair::begin_send_error(ibv_wc_status status) noexcept {
-    if (reliable() || own.abandoned()) {
-        return begin_error(status, IBV_WC_WR_FLUSH_ERR, std::nullopt);
+void QueuePair::begin_send_error(SendHeld held, ibv_wc_status status) noexcept {
+    SendSide& my = sends(held);
+    if (reliable() || my.own.abandoned()) {
+        return begin_error(held, status, IBV_WC_WR_FLUSH_ERR, std::nullopt);
     }
-    if (ending.begun() || state == IBV_QPS_RESET) return;
+    if (my.ending.begun() || state == IBV_QPS_RESET) return;
     if (transport != nullptr) transport->abort();
-    set_state(IBV_QPS_SQE);
-    ending.failed_tail = send_tail.load(std::memory_order_relaxed);
-    ending.send_status = status;
-    await_executors(Ending::Phase::sends_leave);
-    settle();
+    set_state(held, IBV_QPS_SQE);
+    my.ending.failed_tail = slots.tail();
+    my.ending.send_status = status;
+    await_executors(held, Ending::Phase::sends_leave);
+    settle(held);
 }
 
-void QueuePair::await_executors(Ending::Phase how) noexcept {
-    execute_at_once(false);
-    forget_local();
-    stall.end();
-    ending.begin(how);
+void QueuePair::await_executors(SendHeld held, Ending::Phase how) noexcept {
+    SendSide& my = sends(held);
+    execute_at_once(held, false);
+    forget_local(held);
+    my.stall.end();
+    my.ending.begin(how);
     heavy_fence();
     counters.add(Count::heavy_fence);
-    see_hazards(seen_hazards);
-    if (ending.of_sends()) seen_hazards.senders.clear();  // who sends to it does not matter
-    draining = false;
+    see_hazards(my.seen_hazards);
+    if (my.ending.of_sends()) my.seen_hazards.senders.clear();  // who sends to it does not matter
+    draining_ = false;
 }
 
-bool QueuePair::end_send_error() noexcept {
-    if (ending.phase != Ending::Phase::sends_flush) return false;
-    const std::uint32_t tail = send_tail.load(std::memory_order_relaxed);
+bool QueuePair::end_send_error(PollHeld, SendHeld held) noexcept {
+    SendSide& my = sends(held);
+    if (my.ending.phase != Ending::Phase::sends_flush) return false;
+    const std::uint32_t tail = slots.tail();
     if (send_head.load(std::memory_order_acquire) != tail) {
         return false;
     }
-    ending.phase = Ending::Phase::none;
+    my.ending.phase = Ending::Phase::none;
     send_source.flushing.store(false, std::memory_order_relaxed);
-    pending.drop();
+    my.pending.drop();
     block.fault->send.store(0, std::memory_order_relaxed);
-    stall.end();
-    set_state(IBV_QPS_RTS);
-    execute_at_once(own.connected() && cable == nullptr);
+    my.stall.end();
+    set_state(held, IBV_QPS_RTS);
+    execute_at_once(held, my.own.connected() && cable == nullptr);
     if (cable != nullptr) cable->restart();
     if (transport != nullptr) transport->restart();
     return true;
@@ -88,12 +92,12 @@ bool QueuePair::end_send_error() noexcept {
 void QueuePair::await_landing() noexcept {
     base::NapParker parker;
     const auto landed = [&] {
-        const std::lock_guard guard{send_lock};
+        const auto held = sends.hold();
         if (on_cable->completed_has_landed()) return true;
         if (transport == nullptr && (state != IBV_QPS_RTS || connection.lost())) {
             return true;
         }
-        static_cast<void>(serve());
+        static_cast<void>(serve(held));
         return false;
     };
     // The longest latency and jitter, and some seconds on the port.
@@ -101,12 +105,13 @@ void QueuePair::await_landing() noexcept {
         base::wait_until(landed, base::Deadline::after(30s), base::WaitPolicy{}, parker));
 }
 
-bool QueuePair::settle() noexcept {
-    if (!ending.leaving()) return ending.flushing();
-    if (!executors_out(seen_hazards)) {
-        const auto waited = base::Clock::now() - ending.since;
+bool QueuePair::settle(SendHeld held) noexcept {
+    SendSide& my = sends(held);
+    if (!my.ending.leaving()) return my.ending.flushing();
+    if (!executors_out(my.seen_hazards)) {
+        const auto waited = base::Clock::now() - my.ending.since;
         if (waited < longest_execution) {
-            look_again_behind(waited);
+            look_again_behind(held, waited);
             return false;
         }
         if (!broken.load(std::memory_order_relaxed)) {
@@ -114,24 +119,24 @@ bool QueuePair::settle() noexcept {
             broken.store(true, std::memory_order_release);
         }
     }
-    ending.flush();
+    my.ending.flush();
     if (cable != nullptr) cable->release_executed();
     // What was completed stays completed; what comes after it is flushed.
     std::uint32_t waiting = cable != nullptr       ? cable->uncompleted()
                             : transport != nullptr ? transport->aborted()
-                                                   : pending.count();
-    const std::uint32_t posted = ending.failed_tail - send_head.load(std::memory_order_acquire);
+                                                   : my.pending.count();
+    const std::uint32_t posted = my.ending.failed_tail - send_head.load(std::memory_order_acquire);
     if (waiting > posted) waiting = posted;
-    ending.first_unexecuted = ending.failed_tail - waiting;
+    my.ending.first_unexecuted = my.ending.failed_tail - waiting;
     if (datagram != nullptr) pool->collect(false);
     for (CompletionSource* source : {&send_source, &receive_source}) {
         if (source->flushing.load(std::memory_order_relaxed)) continue;
-        if (ending.of_sends() && !source->send) continue;
+        if (my.ending.of_sends() && !source->send) continue;
         source->limit.store(source->end_after(source->position.load(std::memory_order_acquire)),
                             std::memory_order_relaxed);
         source->flushing.store(true, std::memory_order_release);
     }
-    if (srq != nullptr && !ending.of_sends()) settle_shared();
+    if (srq != nullptr && !my.ending.of_sends()) settle_shared(held);
     for (ibv_cq* cq : {send_cq, recv_cq}) {
         static_cast<CompletionQueue*>(cq)->attention.store(true, std::memory_order_release);
     }
@@ -140,7 +145,7 @@ bool QueuePair::settle() noexcept {
     return true;
 }
 
-void QueuePair::settle_shared() noexcept {
+void QueuePair::settle_shared(SendHeld) noexcept {
     // What was taken from the shared receive queue and has a completion keeps it; the rest is
     // offered again, unless a stopped executor may still write there.
     if (datagram == nullptr) {
@@ -150,7 +155,7 @@ void QueuePair::settle_shared() noexcept {
             pool->mark_done(load_once(receive_source.entry(at).slot_and_flags) &
                             completion_slot_mask);
         }
-        if (ending.receive_status.load(std::memory_order_relaxed) != IBV_WC_WR_FLUSH_ERR) {
+        if (receive_status.load(std::memory_order_relaxed) != IBV_WC_WR_FLUSH_ERR) {
             fault_slot = block.fault->receive_slot.load(std::memory_order_relaxed);
             if (fault_slot != 0) pool->mark_done(fault_slot - 1);
         }
@@ -165,20 +170,21 @@ bool QueuePair::flush_pooled(ibv_wc& wc) noexcept {
     return slot != 0 && pool->take_back(slot - 1, wc.wr_id);
 }
 
-bool QueuePair::flush(CompletionSource& source, ibv_wc& wc) noexcept {
+bool QueuePair::flush(PollHeld, CompletionSource& source, ibv_wc& wc) noexcept {
     wc = ibv_wc{};
     wc.qp_num = qp_num;
     if (source.send) {
-        const std::lock_guard guard{send_lock};
+        const auto held = sends.hold();
+        Ending& ending = held->ending;
         std::uint32_t slot = send_head.load(std::memory_order_relaxed);
         if (static_cast<std::int32_t>(ending.first_unexecuted - slot) > 0) {
             slot = ending.first_unexecuted;  // what was executed unsignaled has no completion to
                                              // wait for
             send_head.store(slot, std::memory_order_release);
         }
-        const std::uint32_t tail = send_tail.load(std::memory_order_relaxed);
+        const std::uint32_t tail = slots.tail();
         if (static_cast<std::int32_t>(tail - slot) <= 0) return false;
-        const SentSlot& posted = sent[slot & send_mask];
+        const SentSlot& posted = slots.at(slot);
         wc.wr_id = posted.wr_id;
         wc.opcode = posted.opcode;
         wc.status = std::exchange(ending.send_status, IBV_WC_WR_FLUSH_ERR);
@@ -194,7 +200,7 @@ bool QueuePair::flush(CompletionSource& source, ibv_wc& wc) noexcept {
     }
     if (!source.send) {
         wc.opcode = IBV_WC_RECV;
-        wc.status = ending.receive_status.exchange(IBV_WC_WR_FLUSH_ERR, std::memory_order_relaxed);
+        wc.status = receive_status.exchange(IBV_WC_WR_FLUSH_ERR, std::memory_order_relaxed);
     }
     source.errors.store(source.errors.load(std::memory_order_relaxed) + 1,
                         std::memory_order_relaxed);

@@ -1,8 +1,8 @@
 // What a queue pair has posted and could not run at once, its own and its peer's: run when it is
 // due, by whichever process looks first.
 #include <cstdint>
-#include <mutex>
 #include <new>
+#include <optional>
 
 #include "millrace/base/peer_causality.hpp"
 #include "process/process.hpp"
@@ -13,15 +13,17 @@
 
 namespace millrace::soft {
 
-Progress QueuePair::run_pending(Executor& executor, const BlockView& view, RunSide side,
-                                Hazard& hazard, Counters& counts) noexcept {
+Progress QueuePair::run_pending(std::optional<SendHeld> own, Executor& executor,
+                                const BlockView& view, Hazard& hazard, Counters& counts) noexcept {
+    SendSide* const my = own ? &sends(*own) : nullptr;
+    const RunSide side = own ? run_owner : run_peer;
     PendingLine& line = *view.pending;
     Progress progress = Progress::done;
     // More than any queue holds: who goes on for longer is fed by a peer that has no end.
     std::uint32_t patience = 4 * max_queue_entries;
     const auto waiting_after = [&](std::uint32_t head) {
         if (side == run_peer) return line.tail.load(std::memory_order_seq_cst) - head;
-        if (pending.believe(head)) return pending.shown() - head;
+        if (my->pending.believe(head)) return my->pending.shown() - head;
         corrupt.store(true, std::memory_order_relaxed);
         return 0U;
     };
@@ -47,13 +49,13 @@ Progress QueuePair::run_pending(Executor& executor, const BlockView& view, RunSi
                 progress = Progress::owners;
                 break;
             }
-            if (side == run_owner && !deferred_local.empty()) {
+            if (own && !my->deferred_local.empty()) {
                 const std::uint32_t next = line.head.load(std::memory_order_acquire);
-                if (deferred_local.front().position == next && next != pending.shown()) {
-                    progress = run_local(deferred_local.front());
+                if (my->deferred_local.front().position == next && next != my->pending.shown()) {
+                    progress = run_local(*own, my->deferred_local.front());
                     if (progress != Progress::done) break;
-                    deferred_local.front().window_done();
-                    deferred_local.pop_front();
+                    my->deferred_local.front().window_done();
+                    my->deferred_local.pop_front();
                     counts.add(Count::pending_run);
                     line.head.store(next + 1, std::memory_order_release);
                     continue;
@@ -71,8 +73,8 @@ Progress QueuePair::run_pending(Executor& executor, const BlockView& view, RunSi
                 break;
             }
             base::heard_from_peers();
-            progress = executor.run_pending(side == run_owner ? pending.entry(head)
-                                                              : *view.pending_entry(head));
+            progress =
+                executor.run_pending(own ? my->pending.entry(head) : *view.pending_entry(head));
             if (progress == Progress::failed && side == run_peer) {
                 const Reason& reason = executor.reason();
                 view.fault->send_reason.store(reason.word(), std::memory_order_relaxed);
@@ -108,65 +110,62 @@ Progress QueuePair::run_pending(Executor& executor, const BlockView& view, RunSi
     }
 }
 
-bool QueuePair::make_slots() noexcept {
-    sent.reset(new (std::nothrow) SentSlot[geometry.send_entries]);
-    if (sent == nullptr) return false;
-    send_slots = send_capacity;
-    return true;
+Executor* QueuePair::their_executor(TheirsHeld run) noexcept {
+    PeerExecutor& executor = theirs(run);
+    if (executor == nullptr) {
+        executor.reset(new (std::nothrow) Executor);
+        if (executor == nullptr) return nullptr;
+    }
+    if (!executor->connected() && connection) {
+        // Who changes it holds both.
+        const End& peer = sends(sends.held_by_hand()).own.receiver();
+        executor->connect(&owner->process->node(), connection.peer().get(), peer, end, asymmetric,
+                          &run_counters);
+    }
+    return executor->connected() ? executor.get() : nullptr;
 }
 
-Executor* QueuePair::their_executor() noexcept {
-    if (theirs == nullptr) {
-        theirs.reset(new (std::nothrow) Executor);
-        if (theirs == nullptr) return nullptr;
-    }
-    if (!theirs->connected() && connection) {
-        theirs->connect(&owner->process->node(), connection.peer().get(), own.receiver(), end,
-                        asymmetric, &run_counters);
-    }
-    return theirs->connected() ? theirs.get() : nullptr;
-}
-
-void QueuePair::run_own_pending() noexcept {
+void QueuePair::run_own_pending(SendHeld held) noexcept {
+    SendSide& my = sends(held);
     if (state != IBV_QPS_RTS && state != IBV_QPS_SQD) return;
-    if (!own.connected()) {
-        stall.begin_without_peer();
+    if (!my.own.connected()) {
+        my.stall.begin_without_peer();
         return;
     }
-    Progress progress = run_pending(own, end.block, run_owner, block.hazard->send, counters);
+    Progress progress = run_pending(held, my.own, end.block, block.hazard->send, counters);
     if (progress == Progress::failed) {
-        if (strict()) tell_oldest_fails(own.failure(), own.reason());
-        begin_send_error(own.failure());
+        if (strict()) tell_oldest_fails(held, my.own.failure(), my.own.reason());
+        begin_send_error(held, my.own.failure());
         return;
     }
-    const std::uint32_t waiting = pending.count();
-    if (pending.executable() == 0) {
-        execute_at_once(cable == nullptr && waiting == 0 && state == IBV_QPS_RTS);
-        stall.end();
+    const std::uint32_t waiting = my.pending.count();
+    if (my.pending.executable() == 0) {
+        execute_at_once(held, cable == nullptr && waiting == 0 && state == IBV_QPS_RTS);
+        my.stall.end();
         return;
     }
     // One more than the ring holds is possible: the peer has completed an entry, we have polled
     // that and posted again, and only then does the peer move the head on.
-    if (waiting - 1 > send_mask + 1) {
+    if (waiting - 1 > slots.mask() + 1) {
         corrupt.store(true, std::memory_order_relaxed);
         return;
     }
-    if (progress == Progress::no_peer) tell_of_way(false);
-    const std::uint32_t head = pending.tail() - waiting;
+    if (progress == Progress::no_peer) tell_of_way(held, false);
+    const std::uint32_t head = my.pending.tail() - waiting;
     if (progress == Progress::not_due) {
-        stall.end();
+        my.stall.end();
         return;
     }
     bool brief = false;
     if (progress == Progress::held) {
-        brief = stall.is_held_briefly(head);
-        if (brief && stall.at(head)) return;
+        brief = my.stall.is_held_briefly(head);
+        if (brief && my.stall.at(head)) return;
         progress = Progress::no_peer;
     } else {
-        stall.is_held_no_longer();
+        my.stall.is_held_no_longer();
     }
     if (cable != nullptr && progress != Progress::done && !brief) cable->stalled(head);
-    if (progress != Progress::done && stall.begin(progress, head) &&
+    if (progress != Progress::done && my.stall.begin(progress, head) &&
         progress == Progress::no_receive) {
         counters.add(Count::receiver_not_ready);
     }
@@ -174,52 +173,53 @@ void QueuePair::run_own_pending() noexcept {
 
 void QueuePair::run_peer_pending() noexcept {
     do {
-        if (!run_lock.try_lock_or_tell()) return;
-        run_peer_pending_with_lock();
-    } while (run_lock.unlock());
+        if (!theirs.lock().try_lock_or_tell()) return;
+        run_peer_pending(theirs.held_by_hand());
+    } while (theirs.lock().unlock());
 }
 
 void QueuePair::look_for_peer_pending() noexcept {
-    if (!run_lock.try_lock()) return;
-    run_peer_pending_with_lock();
-    if (run_lock.unlock()) run_peer_pending();
+    if (!theirs.lock().try_lock()) return;
+    run_peer_pending(theirs.held_by_hand());
+    if (theirs.lock().unlock()) run_peer_pending();
 }
 
-void QueuePair::run_peer_pending_with_lock() noexcept {
-    if (!connection || (theirs != nullptr && theirs->abandoned())) return;
-    if (cable != nullptr && !peer_is_due()) return;
+void QueuePair::run_peer_pending(TheirsHeld run) noexcept {
+    const PeerExecutor& made = theirs(run);
+    if (!connection || (made != nullptr && made->abandoned())) return;
+    if (cable != nullptr && !peer_is_due(run)) return;
     const PendingLine& peers = *connection.view().pending;
-    if (theirs == nullptr &&
+    if (made == nullptr &&
         peers.head.load(std::memory_order_relaxed) == peers.tail.load(std::memory_order_relaxed)) {
         return;
     }
-    Executor* const executor = their_executor();
+    Executor* const executor = their_executor(run);
     if (executor == nullptr) return;
-    const Progress progress =
-        run_pending(*executor, connection.view(), run_peer, block.hazard->run, run_counters);
-    static_cast<void>(progress);
-    if (cable != nullptr) static_cast<void>(peer_is_due());
+    static_cast<void>(
+        run_pending({}, *executor, connection.view(), block.hazard->run, run_counters));
+    if (cable != nullptr) static_cast<void>(peer_is_due(run));
 }
 
 bool QueuePair::take_landed() noexcept {
-    if (!run_lock.try_lock()) return false;
+    if (!theirs.lock().try_lock()) return false;
+    const TheirsHeld run = theirs.held_by_hand();
     const auto landed = [&] {
         return peer_pending.load(std::memory_order_relaxed) != nullptr &&
-               (theirs == nullptr || !theirs->abandoned()) &&
+               (theirs(run) == nullptr || !theirs(run)->abandoned()) &&
                connection.view().pending->step.load(std::memory_order_acquire) == step_landed;
     };
-    if (Executor* const executor = landed() ? their_executor() : nullptr; executor != nullptr) {
+    if (Executor* const executor = landed() ? their_executor(run) : nullptr; executor != nullptr) {
         executor->set_hurry(true);
         static_cast<void>(
-            run_pending(*executor, connection.view(), run_peer, block.hazard->run, run_counters));
+            run_pending({}, *executor, connection.view(), block.hazard->run, run_counters));
         executor->set_hurry(false);
     }
     const bool done = !landed();
-    static_cast<void>(run_lock.unlock());  // who came meanwhile is too late: it goes to ERROR
+    static_cast<void>(theirs.lock().unlock());  // who came meanwhile is too late: it goes to ERROR
     return done;
 }
 
-bool QueuePair::peer_is_due() noexcept {
+bool QueuePair::peer_is_due(TheirsHeld) noexcept {
     const BlockView& peers = connection.view();
     const std::uint32_t head = peers.pending->head.load(std::memory_order_acquire);
     const std::uint32_t tail = peers.pending->tail.load(std::memory_order_acquire);
@@ -229,25 +229,26 @@ bool QueuePair::peer_is_due() noexcept {
     return due != cable_never && due <= cable_now();
 }
 
-void QueuePair::tell_oldest_fails(ibv_wc_status status, const Reason& reason) const noexcept {
-    if (sent == nullptr) return;  // nothing was ever posted, whatever the peer has written here
-    const std::uint32_t slot = send_tail.load(std::memory_order_relaxed) - pending.count();
-    tell_failure(qp_num, attributes.dest_qp_num, sent[slot & send_mask], status, reason);
+void QueuePair::tell_oldest_fails(SendHeld held, ibv_wc_status status,
+                                  const Reason& reason) const noexcept {
+    if (!slots.made()) return;  // nothing was ever posted, whatever the peer has written here
+    const std::uint32_t slot = slots.tail() - sends(held).pending.count();
+    tell_failure(qp_num, attributes.dest_qp_num, slots.at(slot), status, reason);
 }
 
 void QueuePair::tell_if_in_flight(std::uint32_t key) noexcept {
-    const std::lock_guard guard{send_lock};
-    if (sent == nullptr || (state != IBV_QPS_RTS && state != IBV_QPS_SQD)) return;
-    const std::uint32_t waiting = pending.count();
-    if (waiting - 1 > send_mask) return;
-    const std::uint32_t tail = pending.tail();
+    const auto held = sends.hold();
+    const SendSide& my = *held;
+    if (!slots.made() || (state != IBV_QPS_RTS && state != IBV_QPS_SQD)) return;
+    const std::uint32_t waiting = my.pending.count();
+    if (waiting - 1 > slots.mask()) return;
+    const std::uint32_t tail = my.pending.tail();
     for (std::uint32_t position = tail - waiting; position != tail; ++position) {
-        const PendingEntry& entry = pending.entry(position);
+        const PendingEntry& entry = my.pending.entry(position);
         if ((load_once(entry.flags) & IBV_SEND_INLINE) != 0) continue;
         for (std::uint32_t i = 0; i < load_once(entry.sges) && i < send_sges; ++i) {
             if (load_sge(&entry + 1, i).lkey != key) continue;
-            const SentSlot& posted = sent[load_once(entry.slot) & send_mask];
-            tell_memory_gone(qp_num, posted, key);
+            tell_memory_gone(qp_num, slots.at(load_once(entry.slot)), key);
             return;
         }
     }

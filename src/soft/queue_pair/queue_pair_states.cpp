@@ -145,12 +145,12 @@ void remember(ibv_qp_attr& kept, const ibv_qp_attr& given, int mask) noexcept {
 }
 
 /// Publishes what the peer has to respect.
-void publish(QueuePair& qp) noexcept {
+void publish(SendHeld held, QueuePair& qp) noexcept {
     auto access = static_cast<std::uint32_t>(qp.attributes.qp_access_flags);
     if (qp.attributes.max_dest_rd_atomic == 0) {  // no resources to answer with
         access &= ~std::uint32_t{IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC};
     }
-    qp.opcodes = allowed_opcodes(qp);
+    qp.sends(held).opcodes = allowed_opcodes(qp);
     for (auto* const word : {&qp.access, &qp.block.control->access}) {
         word->store(access, std::memory_order_relaxed);
     }
@@ -165,24 +165,20 @@ int to_error(QueuePair& qp) noexcept {
     // Who is busy with it lets go soon; who does not is dead or stopped.
     for (int tries = 0; qp.strict() && tries < 1000 && !qp.take_landed(); ++tries) base::pause();
     {
-        const std::lock_guard guard{qp.send_lock};
-        qp.begin_error(IBV_WC_WR_FLUSH_ERR, IBV_WC_WR_FLUSH_ERR, std::nullopt);
+        const auto held = qp.sends.hold();
+        qp.begin_error(held, IBV_WC_WR_FLUSH_ERR, IBV_WC_WR_FLUSH_ERR, std::nullopt);
     }
     base::NapParker parker;
-    const auto settled = [&] {
-        const std::lock_guard guard{qp.send_lock};
-        return qp.settle();
-    };
+    const auto settled = [&] { return qp.settle(qp.sends.hold()); };
     // `settle` itself gives up after a second.
     static_cast<void>(
         base::wait_until(settled, base::Deadline::after(2s), base::WaitPolicy{}, parker));
     return 0;
 }
 
-/// With the locks of both completion queues.
-void clear_source(CompletionSource& source) noexcept {
+/// Of a source of `cq`.
+void clear_source(PollHeld held, CompletionQueue& cq, CompletionSource& source) noexcept {
     QueuePair& qp = *source.qp;
-    auto* const cq = static_cast<CompletionQueue*>(source.send ? qp.send_cq : qp.recv_cq);
     for (std::uint32_t i = 0; i <= source.mask; ++i) {
         // Looked at before: pages that were never used stay unused.
         std::atomic<std::uint32_t>& sequence = source.ring[i].sequence;
@@ -201,18 +197,18 @@ void clear_source(CompletionSource& source) noexcept {
         qp.fault_slot = 0;
         qp.pool->offer_again(qp.memory.index, true, qp.datagram.get());
     }
-    cq->moved(source);
-    cq->look_for_flushing();
+    cq.moved(held, source);
+    cq.look_for_flushing(held);
 }
 
 /// With all locks: nobody may see one half of it, or set something in between.
-void clear(QueuePair& qp) noexcept {
-    clear_source(qp.send_source);
-    clear_source(qp.receive_source);
-    qp.send_tail.store(first_position, std::memory_order_relaxed);
-    qp.send_end = first_position;
+void clear(PollHeld polls, SendHeld held, TheirsHeld run, QueuePair& qp) noexcept {
+    SendSide& sends = qp.sends(held);
+    clear_source(polls, *static_cast<CompletionQueue*>(qp.send_cq), qp.send_source);
+    clear_source(polls, *static_cast<CompletionQueue*>(qp.recv_cq), qp.receive_source);
+    qp.slots.restart(held);
     qp.send_head.store(first_position, std::memory_order_relaxed);
-    qp.pending.restart();
+    sends.pending.restart();
     qp.rewind_block();
     qp.block.pending->lock.store(run_free, std::memory_order_relaxed);
     qp.block.pending->step.store(0, std::memory_order_relaxed);
@@ -221,29 +217,29 @@ void clear(QueuePair& qp) noexcept {
     qp.block.fault->receive_slot.store(0, std::memory_order_relaxed);
     qp.block.fault->wishes.store(0, std::memory_order_relaxed);
     qp.established_told.store(false, std::memory_order_relaxed);
-    qp.draining = false;
+    qp.set_draining(held, false);
     qp.block.control->destination.store(0, std::memory_order_relaxed);
-    qp.forget_local();
-    qp.ending.phase = Ending::Phase::none;
+    qp.forget_local(held);
+    sends.ending.phase = Ending::Phase::none;
     qp.corrupt.store(false, std::memory_order_relaxed);
     qp.given_up.store(false, std::memory_order_relaxed);
-    qp.stall.end();
-    qp.ending.first_unexecuted = first_position;
+    sends.stall.end();
+    sends.ending.first_unexecuted = first_position;
     if (qp.cable != nullptr) qp.cable->restart();
-    qp.disconnect();
+    qp.disconnect(held, run);
 }
 
 int to_reset(QueuePair& qp) noexcept {
     if (qp.state_now() == IBV_QPS_RESET) return 0;
     {
-        const std::lock_guard guard{qp.send_lock};
-        qp.execute_at_once(false);
+        const auto held = qp.sends.hold();
+        qp.execute_at_once(held, false);
         ++qp.resets;  // what peers know of it is no longer true
         if (qp.transport != nullptr) {
             qp.transport->abort();
             qp.transport->restart();
         }
-        qp.set_state(IBV_QPS_ERR);
+        qp.set_state(held, IBV_QPS_ERR);
     }
     heavy_fence();
     if (!qp.wait_for_executors()) return EBUSY;  // a stopped executor may still write here
@@ -252,30 +248,30 @@ int to_reset(QueuePair& qp) noexcept {
     auto* first = static_cast<CompletionQueue*>(qp.send_cq);
     auto* second = static_cast<CompletionQueue*>(qp.recv_cq);
     if (std::less<>{}(second, first)) std::swap(first, second);
-    const std::lock_guard first_guard{first->lock};
-    std::unique_lock second_guard{second->lock, std::defer_lock};
+    const auto polls = first->turn.hold();
+    std::unique_lock second_guard{second->turn.lock(), std::defer_lock};
     if (second != first) second_guard.lock();
-    const std::lock_guard send_guard{qp.send_lock};
+    const auto held = qp.sends.hold();
     bool run_again = false;  // for nobody: it is connected no longer
-    const ErrandPause run_pause{qp.run_lock, run_again};
+    const ErrandPause run_pause{qp.theirs.lock(), run_again};
     ReceiveQueue::Pause receives{qp.receives};
     receives.clear();
-    clear(qp);
+    clear(polls, held, qp.theirs.held_by_hand(), qp);
     qp.broken.store(false, std::memory_order_relaxed);
-    qp.set_state(IBV_QPS_RESET);
+    qp.set_state(held, IBV_QPS_RESET);
     return 0;
 }
 
 /// SQE to RTS. EBUSY: sends that were flushed still have completions to be polled.
 int leave_send_error(QueuePair& qp, const ibv_qp_attr& attributes, int mask) noexcept {
     auto* const cq = static_cast<CompletionQueue*>(qp.send_cq);
-    const std::lock_guard queue_guard{cq->lock};
-    const std::lock_guard send_guard{qp.send_lock};
+    const auto turn = cq->turn.hold();
+    const auto held = qp.sends.hold();
     if (qp.state != IBV_QPS_SQE) return EINVAL;  // an error came in between
-    if (!qp.end_send_error()) return EBUSY;
-    cq->look_for_flushing();
+    if (!qp.end_send_error(turn, held)) return EBUSY;
+    cq->look_for_flushing(turn);
     remember(qp.attributes, attributes, mask);
-    publish(qp);
+    publish(held, qp);
     return 0;
 }
 
@@ -305,43 +301,46 @@ int modify_queue_pair(ibv_qp* public_qp, ibv_qp_attr* attributes, int mask) noex
     bool run_again = to == IBV_QPS_RTR;
     {
         const std::lock_guard process{qp.owner->process->queue_pairs_mutex()};
-        const std::lock_guard send_guard{qp.send_lock};
-        const ErrandPause run_pause{qp.run_lock, run_again};
+        const auto held = qp.sends.hold();
+        SendSide& sends = *held;
+        const ErrandPause run_pause{qp.theirs.lock(), run_again};
+        const TheirsHeld run = qp.theirs.held_by_hand();
         if (qp.state != from) return EINVAL;  // an error came in between
         remember(qp.attributes, *attributes, mask);
         if ((mask & IBV_QP_AV) != 0) qp.leads_to_port = leads;
-        publish(qp);
+        publish(held, qp);
         if ((mask & (IBV_QP_AV | IBV_QP_SQ_PSN)) != 0) {
-            qp.own.look_at_way_again();
-            if (qp.theirs != nullptr) qp.theirs->look_at_way_again();
+            sends.own.look_at_way_again();
+            if (qp.theirs(run) != nullptr) qp.theirs(run)->look_at_way_again();
         }
         if (to == IBV_QPS_RTR && from == IBV_QPS_INIT && qp.transport == nullptr) {
             errno = 0;
-            qp.connect();
+            qp.connect(held, run);
             // A peer that is not there may come later; our own descriptors would only be missed
             // again and again, and nobody would say so.
             if (!qp.connection && errno == EMFILE) return EMFILE;
             if (qp.mode_refused) return EINVAL;
         }
-        qp.set_state(to);
-        const bool held_back = to == IBV_QPS_RTS && qp.pending.shown() != qp.pending.tail();
+        qp.set_state(held, to);
+        const bool held_back = to == IBV_QPS_RTS && sends.pending.shown() != sends.pending.tail();
         if (held_back) {
-            qp.pending.show();
+            sends.pending.show();
             heavy_fence();  // published, then looked: the peer's post_recv does it the other way
         }
-        qp.execute_at_once(to == IBV_QPS_RTS && qp.cable == nullptr && qp.own.connected() &&
-                           qp.pending.count() == 0);
-        if (qp.datagram == nullptr) qp.tell_of_way(true);
-        if (to == IBV_QPS_RTS && !qp.direct && qp.datagram == nullptr) qp.run_own_pending();
+        qp.execute_at_once(held, to == IBV_QPS_RTS && qp.cable == nullptr &&
+                                     sends.own.connected() && sends.pending.count() == 0);
+        if (qp.datagram == nullptr) qp.tell_of_way(held, true);
+        if (to == IBV_QPS_RTS && !qp.executes_at_once() && qp.datagram == nullptr)
+            qp.run_own_pending(held);
         if (held_back && qp.cable != nullptr) qp.cable->expect();
-        if (to != IBV_QPS_SQD) qp.draining = false;
+        if (to != IBV_QPS_SQD) qp.set_draining(held, false);
         if (to == IBV_QPS_SQD && from == IBV_QPS_RTS) {
-            qp.drained_event =
+            sends.drained_event =
                 (mask & IBV_QP_EN_SQD_ASYNC_NOTIFY) != 0 && attributes->en_sqd_async_notify != 0;
-            qp.draining = true;
+            qp.set_draining(held, true);
             heavy_fence();
-            qp.see_hazards(qp.seen_hazards);
-            qp.finish_draining();
+            qp.see_hazards(sends.seen_hazards);
+            qp.finish_draining(held);
         }
     }
     if (run_again) {
@@ -359,7 +358,7 @@ int query_qp(ibv_qp* public_qp, ibv_qp_attr* attributes, int, ibv_qp_init_attr* 
     const std::lock_guard modify{qp.modify_mutex};
     *attributes = qp.attributes;
     attributes->qp_state = attributes->cur_qp_state = qp.state_now();
-    attributes->sq_draining = qp.draining ? 1 : 0;
+    attributes->sq_draining = qp.draining() ? 1 : 0;
     *init = qp.created;
     return 0;
 }

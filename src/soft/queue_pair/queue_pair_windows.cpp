@@ -1,6 +1,5 @@
 // What a queue pair's work requests do to memory windows: binding and invalidating.
 #include <cstdint>
-#include <mutex>
 #include <new>
 
 #include "fabric/node.hpp"
@@ -19,13 +18,14 @@ constexpr std::uint32_t writing = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_AT
 
 /// What can be said of a binding by looking at the window, the region and the queue pair. The
 /// specification's rules for "Bind Memory Window".
-[[nodiscard]] bool may_bind(const QueuePair& qp, const LocalOperation& operation) noexcept {
+[[nodiscard]] bool may_bind(WindowsHeld held, const QueuePair& qp,
+                            const LocalOperation& operation) noexcept {
     const MemoryWindow& window = *operation.window;
     const Registration& region = *operation.region;
     if (region.invalid || region.domain->number != qp.end.pd) {
         return false;
     }
-    if (window.type == IBV_MW_TYPE_2 && (window.bound() || operation.length == 0)) return false;
+    if (window.type == IBV_MW_TYPE_2 && (window.bound(held) || operation.length == 0)) return false;
     if ((region.access & IBV_ACCESS_MW_BIND) == 0) return false;
     if (!understood(operation.access)) return false;
     if ((operation.access & writing) != 0 && (region.access & IBV_ACCESS_LOCAL_WRITE) == 0) {
@@ -38,7 +38,8 @@ constexpr std::uint32_t writing = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_AT
 
 }  // namespace
 
-Progress QueuePair::run_local(const LocalOperation& operation) noexcept {
+Progress QueuePair::run_local(SendHeld held, const LocalOperation& operation) noexcept {
+    Executor& own = sends(held).own;
     Process& process = *owner->process;
     const auto failed = [&](ibv_wc_status status) {
         own.fail_local(status);
@@ -46,12 +47,13 @@ Progress QueuePair::run_local(const LocalOperation& operation) noexcept {
     };
     if (operation.opcode == IBV_WR_BIND_MW) {
         MemoryWindow& window = *operation.window;
-        const std::lock_guard guard{process.windows().mutex()};
+        const auto windows = process.windows().hold();
+        WindowBinding& binding = window.binding(windows);
         // A parent domain has the number of the domain that it stands for.
         if (static_cast<ProtectionDomain*>(window.pd)->number != end.pd)
             return failed(IBV_WC_MW_BIND_ERR);
         if (operation.region != nullptr) {
-            if (!may_bind(*this, operation)) return failed(IBV_WC_MW_BIND_ERR);
+            if (!may_bind(windows, *this, operation)) return failed(IBV_WC_MW_BIND_ERR);
             const RegionEntry* const parent = process.node().regions().valid(operation.region->key);
             if (parent == nullptr) return failed(IBV_WC_MW_BIND_ERR);
             WindowFacts facts;
@@ -62,41 +64,44 @@ Progress QueuePair::run_local(const LocalOperation& operation) noexcept {
             if ((operation.access & writing) != 0) facts.access |= IBV_ACCESS_LOCAL_WRITE;
             facts.pd = end.pd;
             if (window.type == IBV_MW_TYPE_2) {
-                if (window.words != block.windows) {
-                    const int free = process.windows().free_slot(block.windows);
+                if (binding.words != block.windows) {
+                    const int free = process.windows().free_slot(windows, block.windows);
                     if (free < 0) {
                         base::log_line(base::LogLevel::error, "soft",
                                        "bind a memory window: 256 of them are bound through this "
                                        "queue pair; invalidate and free some, or use another one");
                         return failed(IBV_WC_MW_BIND_ERR);
                     }
-                    window.words = block.windows;
-                    window.slot = free;
+                    binding.words = block.windows;
+                    binding.slot = free;
                 }
-                facts.pd = make_window_pd(static_cast<std::uint32_t>(window.slot), memory.index);
+                facts.pd = make_window_pd(static_cast<std::uint32_t>(binding.slot), memory.index);
                 window.rkey = operation.key;
             }
-            window.region = operation.region;
-            window.bound_key = operation.key;
-            window.registration = process.next_registration();
+            binding.region = operation.region;
+            binding.key = operation.key;
+            binding.registration = process.next_registration();
             process.node().regions().bind_window(operation.key, *parent, facts);
             if (window.type == IBV_MW_TYPE_2) {
-                block.windows[window.slot].store(
-                    make_window_word(operation.key, window.registration),
+                block.windows[binding.slot].store(
+                    make_window_word(operation.key, binding.registration),
                     std::memory_order_release);
             }
         }
     } else {
         {
-            const std::lock_guard guard{process.windows().mutex()};
-            MemoryWindow* const window = process.windows().find(index_of_key(operation.key));
-            if (window == nullptr || window->words != block.windows ||
-                window->bound_key != operation.key || !window->bound()) {
+            const auto windows = process.windows().hold();
+            MemoryWindow* const window =
+                process.windows().find(windows, index_of_key(operation.key));
+            if (window == nullptr) return failed(IBV_WC_LOC_QP_OP_ERR);
+            WindowBinding& binding = window->binding(windows);
+            if (binding.words != block.windows || binding.key != operation.key ||
+                !window->bound(windows)) {
                 return failed(IBV_WC_LOC_QP_OP_ERR);
             }
-            block.windows[window->slot].store(0);
+            block.windows[binding.slot].store(0);
             process.node().regions().invalidate(operation.key);
-            window->bound_key = 0;
+            binding.key = 0;
         }
         // Complete means: nobody is in it any more.
         heavy_fence();
@@ -108,20 +113,22 @@ Progress QueuePair::run_local(const LocalOperation& operation) noexcept {
     return Progress::done;
 }
 
-bool QueuePair::defer_local(const LocalOperation& operation) noexcept {
+bool QueuePair::defer_local(SendHeld held, const LocalOperation& operation) noexcept {
+    SendSide& my = sends(held);
     try {
-        deferred_local.push_back(operation);
+        my.deferred_local.push_back(operation);
     } catch (const std::bad_alloc&) {
         return false;
     }
-    deferred_local.back().position = pending.tail();
+    my.deferred_local.back().position = my.pending.tail();
     if (operation.window != nullptr) operation.window->waiting.fetch_add(1);
     return true;
 }
 
-void QueuePair::forget_local() noexcept {
-    for (const LocalOperation& operation : deferred_local) operation.window_done();
-    deferred_local.clear();
+void QueuePair::forget_local(SendHeld held) noexcept {
+    std::list<LocalOperation>& deferred = sends(held).deferred_local;
+    for (const LocalOperation& operation : deferred) operation.window_done();
+    deferred.clear();
 }
 
 }  // namespace millrace::soft

@@ -1,5 +1,5 @@
 // Why a queue pair's oldest pending request does not go on, and since when: what its timers are
-// about. Part of the queue pair; guarded by its send_lock.
+// about. Part of its send side.
 #pragma once
 
 #include <chrono>

@@ -28,7 +28,7 @@ class CableEnd : public CableMember {
     void enlist() { cable_->engine.add(*this); }
     void withdraw() noexcept { cable_->engine.remove(*this); }
 
-    /// Has everything arrived that was completed when it left? With send_lock.
+    /// Has everything arrived that was completed when it left? By who holds the send side.
     [[nodiscard]] virtual bool completed_has_landed() const noexcept = 0;
 
   protected:

@@ -226,7 +226,7 @@ void CableQueue::check_source(std::uint32_t position) noexcept {
     if (!done.watched) return;
     const auto now = view_.own.checksum_of_source(view_.pending.entry(position));
     if (!now || *now == done.checksum) return;
-    tell_changed_buffer(view_.qp.qp_num, view_.sent[done.slot & view_.block.send_mask], done.bytes);
+    tell_changed_buffer(view_.qp.qp_num, view_.slots.at(done.slot), done.bytes);
 }
 
 std::uint32_t CableQueue::uncompleted() const noexcept { return view_.pending.tail() - released_; }

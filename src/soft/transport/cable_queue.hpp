@@ -13,6 +13,7 @@
 #include "transport/executor.hpp"
 #include "transport/pending_sends.hpp"
 #include "transport/request.hpp"
+#include "transport/send_slots.hpp"
 
 namespace millrace::soft {
 
@@ -23,7 +24,7 @@ struct CableView {
     const BlockView& block;
     const BlockView& peer;
     Executor& own;
-    const std::unique_ptr<SentSlot[]>& sent;
+    const SendSlots& slots;
     const PendingSends& pending;
 };
 
@@ -41,7 +42,7 @@ class CableQueue final : public CableEnd {
     /// Does a peer with this mode line send and receive over the same link?
     [[nodiscard]] bool agrees_with(const ModeLine& peer) const noexcept;
 
-    // --- with send_lock ---
+    // --- by who holds the send side ---
 
     /// The request goes to the pending ring at `position`: when is it due there? Also takes what
     /// executors must not do (the completion) out of the entry's flags.

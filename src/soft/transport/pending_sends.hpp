@@ -1,6 +1,6 @@
 // The requests of a queue pair that could not run when they were posted. They are written twice: in
 // the block they are for whoever executes, and in the peer's hands; this process's executors
-// believe the copy here. Owned by the queue pair, and guarded by its send_lock.
+// believe the copy here. Part of the queue pair's send side.
 // docs/soft/waiting.md.
 #pragma once
 

@@ -1,7 +1,7 @@
 // How a queue pair's requests travel where neither end's process executes them from the other's
-// block: by datagrams, or by whatever else carries bytes. Called by the queue pair with its
-// send_lock, and owned by it; what arrives here is done by whoever implements this, in `move`.
-// docs/architecture.md, "Inside soft/".
+// block: by datagrams, or by whatever else carries bytes. Called by who holds the queue
+// pair's send side, and owned by it; what arrives here is done by whoever implements this, in
+// `move`. docs/architecture.md, "Inside soft/".
 #pragma once
 
 #include <infiniband/verbs.h>

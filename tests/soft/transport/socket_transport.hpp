@@ -194,9 +194,9 @@ class SocketTransport final : public soft::Transport {
             return true;
         }
         if (qp_.state != IBV_QPS_RTR && qp_.state != IBV_QPS_RTS) return true;
-        if (!qp_.run_lock.try_lock()) return false;
+        if (!qp_.theirs.lock().try_lock()) return false;
         const soft::Progress progress = run(message);
-        static_cast<void>(qp_.run_lock.unlock());
+        static_cast<void>(qp_.theirs.lock().unlock());
         if (progress != soft::Progress::done && progress != soft::Progress::failed) return false;
         Head response{};
         response.kind = Kind::response;
@@ -294,7 +294,7 @@ class SocketTransport final : public soft::Transport {
 /// From here on the requests of `qp`, which is in RESET, travel through the socket.
 inline void carry_by_socket(ibv_qp* qp, int socket) {
     auto& own = *static_cast<soft::QueuePair*>(qp);
-    const std::lock_guard guard{own.send_lock};
+    const auto held = own.sends.hold();
     own.transport = std::make_unique<SocketTransport>(own, socket);
 }
 
