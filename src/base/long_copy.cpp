@@ -127,6 +127,7 @@ void copy_for_peer(std::byte* to, const std::byte* from, std::size_t bytes) noex
     } else {
         copy_past_caches(to, from, body);
     }
+    choice.end(ticks());
 #else
     std::memcpy(to, from, body);
 #endif

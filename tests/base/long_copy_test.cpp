@@ -70,8 +70,10 @@ struct Times {
     std::uint64_t read_cached;
     std::uint64_t read_streaming;
 };
-/// By a writer that may be four copies ahead of its reader: how many went past the caches?
-std::uint32_t streamed_to_reader(std::uint32_t copies, const Times& times) {
+/// By a writer that may be four copies ahead of its reader, and that has the next one to write
+/// after `pause(i)`: how many went past the caches?
+template <class Pause>
+std::uint32_t streamed_to_reader(std::uint32_t copies, const Times& times, Pause&& pause) {
     constexpr std::size_t ahead = 4;
     CopyChoice choice;
     std::uint64_t now = 0;
@@ -84,6 +86,8 @@ std::uint32_t streamed_to_reader(std::uint32_t copies, const Times& times) {
         const bool is_streaming = choice.begin(now, 1000) == Way::streaming;
         count += is_streaming ? 1 : 0;
         now += is_streaming ? times.write_streaming : times.write_cached;
+        choice.end(now);
+        now += pause(i);
         reader_is_done = std::max(now, reader_is_done) +
                          (is_streaming ? times.read_streaming : times.read_cached);
         place = reader_is_done;
@@ -93,10 +97,22 @@ std::uint32_t streamed_to_reader(std::uint32_t copies, const Times& times) {
 
 TEST(CopyChoice, CountsWhatTheReaderPaysForWhatTheWriterSpares) {
     constexpr std::uint32_t copies = 100'000;
+    const auto none = [](std::uint32_t) { return std::uint64_t{0}; };
     // The writer would be faster past the caches, and the reader slower than either.
-    EXPECT_LT(streamed_to_reader(copies, {20, 10, 15, 40}), copies / 50);
+    EXPECT_LT(streamed_to_reader(copies, {20, 10, 15, 40}, none), copies / 50);
+    // The same, where the writer's share is small.
+    EXPECT_LT(streamed_to_reader(copies, {10, 2, 60, 90}, none), copies / 50);
+    EXPECT_GT(streamed_to_reader(copies, {2, 10, 24, 20}, none), copies - copies / 50);
     // Both are faster past the caches.
-    EXPECT_GT(streamed_to_reader(copies, {40, 10, 40, 20}), copies - copies / 50);
+    EXPECT_GT(streamed_to_reader(copies, {40, 10, 40, 20}, none), copies - copies / 50);
+}
+
+TEST(CopyChoice, DoesNotCountWhatAProgramThinksBetweenTwoCopies) {
+    constexpr std::uint32_t copies = 100'000;
+    // However long that is, and however it differs: longer by chance in the trials.
+    const auto thinks = [](std::uint32_t i) { return 1000 + (i / 48 * 7919) % 5000; };
+    EXPECT_LT(streamed_to_reader(copies, {10, 20, 10, 10}, thinks), copies / 50);
+    EXPECT_GT(streamed_to_reader(copies, {20, 10, 10, 10}, thinks), copies - copies / 50);
 }
 
 TEST(CopyChoice, LivesWithAClockThatStands) {

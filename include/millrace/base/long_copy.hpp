@@ -13,6 +13,7 @@
 // from one copy to the next, which has in it how long the thread waited for its reader in between.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -35,16 +36,25 @@ class CopyChoice {
     enum class Way : std::uint8_t { cached, streaming };
 
     /// A copy of `bytes` begins at `now`, of any clock: its way. The one before has taken until
-    /// now.
+    /// now, its reader's share included. But where that is `idle` times as long as the slower way
+    /// takes the writer, the program had nothing to copy: then what the writer took counts alone.
     [[nodiscard]] Way begin(std::uint64_t now, std::size_t bytes) noexcept {
-        if (bytes_ != 0) note(static_cast<float>(now - begun_) / static_cast<float>(bytes_));
+        if (bytes_ != 0) {
+            const float all = static_cast<float>(now - begun_) / static_cast<float>(bytes_);
+            const float most = idle * std::max(own_[0], own_[1]);
+            note(all < most ? all : own_of(next_));
+        }
         begun_ = now;
         bytes_ = bytes;
         return next_;
     }
+    /// It is done, for its writer.
+    void end(std::uint64_t now) noexcept {
+        own_of(next_) = static_cast<float>(now - begun_) / static_cast<float>(bytes_);
+    }
     /// Of the next copy.
     [[nodiscard]] Way next() const noexcept { return next_; }
-    /// Behind each copy: that next() one took `cost` for each byte. begin() does it.
+    /// Behind each copy: that next() one took `cost` for each byte. begin() does it for the last.
     void note(float cost) noexcept;
 
     /// Copies of which the last ones are compared with as many of the other way: those before show
@@ -52,12 +62,14 @@ class CopyChoice {
     /// copies behind as receives are offered (32 say).
     static constexpr std::uint32_t trial = 48;
     static constexpr std::uint32_t compared = 15;
+    static constexpr float idle = 16;
     /// Between two trials; the worse the other way did, the more of them.
     static constexpr std::uint32_t fewest_between = 2400;
     static constexpr std::uint32_t most_between = 49'152;
 
   private:
     [[nodiscard]] float typical() noexcept;
+    [[nodiscard]] float& own_of(Way way) noexcept { return own_[way == Way::cached ? 0 : 1]; }
 
     Way next_ = Way::cached;
     Way chosen_ = Way::cached;
@@ -66,6 +78,7 @@ class CopyChoice {
     float chosen_cost_ = 0;
     std::size_t bytes_ = 0;  ///< of the last copy; 0: there was none
     std::uint64_t begun_ = 0;
+    std::array<float, 2> own_{};  ///< what a byte of the last copy of each way took its writer
     std::array<float, compared> last_{};
 };
 
