@@ -175,8 +175,10 @@ bool WaitEstimate::ended(std::uint64_t looked, std::uint64_t slept, End how) noe
 
 void WaitEstimate::gave_up(std::uint64_t looked) noexcept {
     if (looked == 0) return;
-    carried_ += looked;
-    if (carried_ >= offer_) {
+    // Who asks once, with a deadline that is over, has not waited.
+    const bool has_waited = looked >= crowded_spin_;
+    if (has_waited) carried_ += looked;
+    if (has_waited && carried_ >= offer_) {
         note_look(std::exchange(carried_, 0), false);
     } else if (reason_ == WaitReason::trial) {
         since_trial_ = trial_at_ - 1;  // the next one goes on with it

@@ -95,6 +95,12 @@ TEST_F(WaitEstimateOf30us, LearnsOfWaitsThatGiveUp) {
     EXPECT_FALSE(give_up(110us));
 }
 
+TEST_F(WaitEstimateOf30us, LearnsNothingOfWhoAsksOnce) {
+    for (int i = 0; i != 10'000; ++i) EXPECT_TRUE(give_up(500ns)) << i;
+    EXPECT_TRUE(wait(5us));
+    EXPECT_EQ(estimate.facts().found, 1);
+}
+
 TEST_F(WaitEstimateOf30us, GoesOnWithATrialThatGaveUpTooSoon) {
     for (int i = 0; i != 10; ++i) (void)wait(1s, End::slept);
     int slept = 0;
