@@ -2,6 +2,7 @@
 // has proof of it, a Held, which is handed on at no cost where a comment would say "with the lock".
 #pragma once
 
+#include <cassert>
 #include <mutex>
 
 namespace millrace::soft {
@@ -31,7 +32,10 @@ class Guarded {
 
         /// False: it is another's, for all that was tried.
         explicit operator bool() const noexcept { return of_ != nullptr; }
-        operator Held<State>() const noexcept { return {}; }
+        operator Held<State>() const noexcept {
+            assert(of_ != nullptr);
+            return {};
+        }
         State* operator->() const noexcept { return &of_->state_; }
         State& operator*() const noexcept { return of_->state_; }
 
