@@ -530,7 +530,9 @@ TEST_P(Servers, LeaveACallWhoseDeadlineHasPassed) {
     EXPECT_EQ(client.call({}, answer, Deadline::now()), Outcome::timed_out);
     EXPECT_EQ(client.stats().requests, 0U);
     // Of whoever loses the processor for that long nothing is sent: once more.
+    const Deadline limit = patience();
     while (client.stats().requests == 0) {
+        ASSERT_FALSE(limit.expired()) << "none was sent";
         ASSERT_EQ(client.call({}, answer, Deadline::after(10ms), 1), Outcome::timed_out);
     }
     // What comes of it is nobody's.
