@@ -27,19 +27,20 @@ namespace millrace::base {
 
 /// The median forgives that the system took the processor away during one of them.
 float CopyChoice::typical() noexcept {
-    std::nth_element(last_.begin(), last_.begin() + compared / 2, last_.end());
-    return last_[compared / 2];
+    const std::uint32_t count = compared(trial_);
+    std::nth_element(last_.begin(), last_.begin() + count / 2, last_.begin() + count);
+    return last_[count / 2];
 }
 
 void CopyChoice::note(float cost) noexcept {
-    last_[left_ % compared] = cost;
+    last_[left_ % compared(trial_)] = cost;
     if (--left_ != 0) return;
     const auto other = [](Way way) { return way == Way::cached ? Way::streaming : Way::cached; };
     if (!is_trying_) {
         chosen_cost_ = typical();
         is_trying_ = true;
         next_ = other(chosen_);
-        left_ = trial;
+        left_ = trial_;
         return;
     }
     const float tried = typical();
@@ -47,11 +48,12 @@ void CopyChoice::note(float cost) noexcept {
     constexpr float enough = 0.95F;
     if (tried < chosen_cost_ * enough) chosen_ = next_;
     const float worse = std::max(tried, chosen_cost_) / std::min(tried, chosen_cost_) - 1;
-    constexpr float copies_for_each_time = 4800;
     // Whatever the costs were: not a number is not less.
-    const float between = copies_for_each_time * worse;
-    left_ = between < most_between ? std::max(static_cast<std::uint32_t>(between), fewest_between)
-                                   : most_between;
+    const float between = 100 * static_cast<float>(trial_) * worse;
+    const std::uint32_t most = most_between(trial_);
+    left_ = between < static_cast<float>(most)
+                ? std::max(static_cast<std::uint32_t>(between), fewest_between(trial_))
+                : most;
     next_ = chosen_;
     is_trying_ = false;
 }
@@ -108,8 +110,19 @@ void copy_past_caches(std::byte* to, const std::byte* from, std::size_t bytes) n
 }
 
 /// One for each power of two from least_long_copy on; the last one for all that is longer.
-constexpr std::size_t sizes = 8;
-constinit thread_local std::array<CopyChoice, sizes> choices{};
+constexpr std::size_t sizes = 10;
+
+/// Trials of no more than 64 MiB, where eight copies are less.
+constexpr std::array<CopyChoice, sizes> all_choices() noexcept {
+    std::array<CopyChoice, sizes> all{};
+    for (std::size_t i = 0; i < sizes; ++i) {
+        const std::size_t of = (std::size_t{64} << 20) / (least_long_copy << i);
+        all[i] = CopyChoice{
+            static_cast<std::uint32_t>(std::clamp<std::size_t>(of, 8, CopyChoice::trial))};
+    }
+    return all;
+}
+constinit thread_local std::array<CopyChoice, sizes> choices = all_choices();
 
 #endif
 

@@ -51,8 +51,14 @@ TEST(CopyChoice, TurnsWhenTheOtherWayHasBecomeFaster) {
     CopyChoice choice;
     (void)streamed(choice, 1000, 4, 1);
     EXPECT_EQ(choice.next(), Way::streaming);
-    (void)streamed(choice, 2 * CopyChoice::most_between, 1, 4);
+    (void)streamed(choice, 2 * CopyChoice::most_between(CopyChoice::trial), 1, 4);
     EXPECT_EQ(choice.next(), Way::cached);
+}
+
+TEST(CopyChoice, OfLongOnesIsMadeBehindFewOfThem) {
+    CopyChoice choice{8};
+    EXPECT_EQ(streamed(choice, 8, 2, 1), 0U);
+    EXPECT_EQ(streamed(choice, 100, 2, 1), 100U);
 }
 
 TEST(CopyChoice, IsNotTurnedByOneSlowCopy) {

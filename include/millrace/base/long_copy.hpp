@@ -57,20 +57,25 @@ class CopyChoice {
     /// Behind each copy: that next() one took `cost` for each byte. begin() does it for the last.
     void note(float cost) noexcept;
 
-    /// Copies of which the last ones are compared with as many of the other way: those before show
-    /// what the way before left in the caches, and what the reader makes of it, who may be as many
-    /// copies behind as receives are offered (32 say).
+    /// Copies of a trial, of which the last ones are compared with as many of the other way: those
+    /// before show what the way before left in the caches, and what the reader makes of it, who may
+    /// be as many copies behind as receives are offered (32 say).
     static constexpr std::uint32_t trial = 48;
-    static constexpr std::uint32_t compared = 15;
+    static constexpr std::uint32_t compared(std::uint32_t of) noexcept { return of * 5 / 16 | 1; }
+    /// Between two trials of so many copies; the worse the other way did, the more of them.
+    static constexpr std::uint32_t fewest_between(std::uint32_t of) noexcept { return 50 * of; }
+    static constexpr std::uint32_t most_between(std::uint32_t of) noexcept { return 1024 * of; }
     static constexpr float idle = 16;
-    /// Between two trials; the worse the other way did, the more of them.
-    static constexpr std::uint32_t fewest_between = 2400;
-    static constexpr std::uint32_t most_between = 49'152;
+
+    constexpr CopyChoice() noexcept = default;
+    /// With shorter trials: of copies that take long, and whose readers are few of them behind.
+    explicit constexpr CopyChoice(std::uint32_t of) noexcept : trial_{of}, left_{of} {}
 
   private:
     [[nodiscard]] float typical() noexcept;
     [[nodiscard]] float& own_of(Way way) noexcept { return own_[way == Way::cached ? 0 : 1]; }
 
+    std::uint32_t trial_ = trial;
     Way next_ = Way::cached;
     Way chosen_ = Way::cached;
     bool is_trying_ = false;  ///< next_ is not the chosen one
@@ -79,7 +84,7 @@ class CopyChoice {
     std::size_t bytes_ = 0;  ///< of the last copy; 0: there was none
     std::uint64_t begun_ = 0;
     std::array<float, 2> own_{};  ///< what a byte of the last copy of each way took its writer
-    std::array<float, compared> last_{};
+    std::array<float, trial * 5 / 16 | 1> last_{};
 };
 
 }  // namespace millrace::base
