@@ -168,9 +168,9 @@ class SocketTransport final : public soft::Transport {
     }
 
     void transmit(const Head& head, const std::vector<std::byte>& payload) noexcept {
-        std::vector<std::byte> bytes(sizeof head + payload.size());
+        std::vector<std::byte> bytes(sizeof head);
         std::memcpy(bytes.data(), &head, sizeof head);
-        std::memcpy(bytes.data() + sizeof head, payload.data(), payload.size());
+        bytes.insert(bytes.end(), payload.begin(), payload.end());
         static_cast<void>(::send(socket_, bytes.data(), bytes.size(), MSG_NOSIGNAL));
     }
 
