@@ -61,7 +61,10 @@ class CopyChoice {
     /// before show what the way before left in the caches, and what the reader makes of it, who may
     /// be as many copies behind as receives are offered (32 say).
     static constexpr std::uint32_t trial = 48;
-    static constexpr std::uint32_t compared(std::uint32_t of) noexcept { return of * 5 / 16 | 1; }
+    static constexpr std::uint32_t most_compared = 15;
+    static constexpr std::uint32_t compared(std::uint32_t of) noexcept {
+        return of * most_compared / trial | 1;
+    }
     /// Between two trials of so many copies; the worse the other way did, the more of them.
     static constexpr std::uint32_t fewest_between(std::uint32_t of) noexcept { return 50 * of; }
     static constexpr std::uint32_t most_between(std::uint32_t of) noexcept { return 1024 * of; }
@@ -84,7 +87,7 @@ class CopyChoice {
     std::size_t bytes_ = 0;  ///< of the last copy; 0: there was none
     std::uint64_t begun_ = 0;
     std::array<float, 2> own_{};  ///< what a byte of the last copy of each way took its writer
-    std::array<float, trial * 5 / 16 | 1> last_{};
+    std::array<float, most_compared> last_{};
 };
 
 }  // namespace millrace::base
