@@ -75,7 +75,7 @@ void count_turns(void (*counted)(Turn&), std::size_t bytes) {
     auto listener = connect::Listener::listen(connect::Address::tcp("127.0.0.1", 0), options);
     const auto address = listener.address();
     std::optional<connect::Link> peer;
-    std::thread connecting{[&] { peer = connect::connect(address, options, patience()); }};
+    std::jthread connecting{[&] { peer = connect::connect(address, options, patience()); }};
     connect::Link link = listener.accept(patience());
     connecting.join();
     // Without padding, so that both bring the same bytes.

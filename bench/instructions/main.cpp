@@ -47,7 +47,7 @@ base::Deadline patience() { return base::Deadline::after(std::chrono::seconds{60
 template <class First, class Second>
 auto both(First&& first, Second&& second) {
     std::optional<decltype(second())> other;
-    std::thread thread{[&] { other.emplace(second()); }};
+    std::jthread thread{[&] { other.emplace(second()); }};
     auto one = first();
     thread.join();
     return std::pair{std::move(one), std::move(*other)};
@@ -264,7 +264,7 @@ void message_server(message::Polling polling, ring::Carrier carrier, int connect
             : connect::Address::tcp("127.0.0.1", 0),
         options);
     std::vector<message::Client> clients;
-    std::thread joining{[&] {
+    std::jthread joining{[&] {
         message::ClientOptions chosen;
         chosen.carrier = carrier;
         chosen.ring_bytes = std::size_t{32} << 10;
@@ -311,7 +311,7 @@ void dispatched(ring::Carrier carrier, std::size_t bytes) {
     chosen.client.ring_bytes = std::size_t{1} << 20;
     chosen.client.window = message::largest_window;
     std::optional<message::Dispatcher> dispatcher;
-    std::thread joining{[&] {
+    std::jthread joining{[&] {
         dispatcher = message::Dispatcher::connect(std::array{server.address()}, chosen, patience());
         server.stop();
     }};
@@ -352,7 +352,7 @@ void typed_server() {
     auto server = rpc::Server::listen(connect::Address::tcp("127.0.0.1", 0), options);
     server.handle<EchoItem>([](const Item& item) { return item; });
     std::vector<rpc::Client> clients;
-    std::thread joining{[&] {
+    std::jthread joining{[&] {
         rpc::ClientOptions chosen;
         chosen.messages.carrier = ring::Carrier::store;
         chosen.messages.ring_bytes = std::size_t{32} << 10;

@@ -75,7 +75,7 @@ void one_to_one(const Combination& by, std::size_t bytes) {
     message::Server server =
         message::Server::listen(connect::Address::tcp("127.0.0.1", 0), options);
     std::vector<message::Client> clients;
-    std::thread joining{[&] {
+    std::jthread joining{[&] {
         message::ClientOptions chosen;
         chosen.requests = by.requests;
         chosen.answers = by.answers;

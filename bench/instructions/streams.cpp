@@ -33,7 +33,7 @@ struct Ends {
     explicit Ends(const stream::SocketOptions& options) {
         auto listener = stream::Listener::listen(connect::Address::tcp("127.0.0.1", 0), options);
         const auto address = listener.address();
-        std::thread thread{[&] { other.emplace(stream::connect(address, options, patience())); }};
+        std::jthread thread{[&] { other.emplace(stream::connect(address, options, patience())); }};
         one.emplace(listener.accept(patience()));
         thread.join();
     }
