@@ -114,15 +114,6 @@ std::string name_of_state(std::uint64_t state_word) {
     return std::string{state_name(static_cast<ibv_qp_state>(state_word & state_mask))};
 }
 
-std::string name_of_type(std::uint32_t type) {
-    switch (type) {
-        case IBV_QPT_RC: return "RC";
-        case IBV_QPT_UC: return "UC";
-        case IBV_QPT_UD: return "UD";
-        default: return fmt::format("type {}", type);
-    }
-}
-
 /// Looked at before it is opened: opening may have effects when it is something else.
 Descriptor open_regular(const std::string& path) {
     struct stat status {};
@@ -243,7 +234,7 @@ void look_at_queue_pairs(const SeenMemory& memory, Participant& participant) {
         if (!is_queue_pair(view, index, generation)) continue;
         SeenQueuePair seen;
         seen.number = make_qpn(memory.node, index);
-        seen.type = name_of_type(load_once(view.control->type));
+        seen.type = type_name(static_cast<ibv_qp_type>(load_once(view.control->type)));
         seen.state = name_of_state(view.control->state_word.load(std::memory_order_relaxed));
         const auto destination = view.control->destination.load(std::memory_order_relaxed);
         if ((destination & 0xffffff) != 0) {
