@@ -15,7 +15,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
-#include <mutex>
 
 #include "copy_service/copy_service.hpp"
 #include "fuzz/input.hpp"
@@ -204,12 +203,9 @@ class Session {
         }
         require(to_rts(owner_, asker_->qp_num) == 0 && to_rts(asker_, owner_->qp_num) == 0,
                 "two queue pairs of this process can be connected");
-        {
-            const std::lock_guard guard{process().queue_pairs_mutex()};
-            process().copies().serve(owner().copy_granter(), *owner().connection.peer(), true);
-        }
+        peer_ = owner().connection(owner().sends.hold()).peer();
+        process().copies().serve(process().listed().hold(), owner().copy_granter(), *peer_, true);
         const std::uint64_t word = owner().block.news->copy_box.load();
-        peer_ = owner().connection.peer();
         const auto block = peer_->map_block(static_cast<std::uint32_t>(word),
                                             static_cast<std::uint32_t>(word >> 32));
         require(block.has_value() && block->size >= soft::copy_box_size, "there is a copy box");

@@ -18,7 +18,7 @@ void CompletionQueue::attach(CompletionSource& source, Node& node) {
     }
     held->turns.add(source, node);
     look_whether_limited(held);
-    source.arm_position = source.position.load(std::memory_order_relaxed);
+    source.polled_by(held).arm_position = source.position.load(std::memory_order_relaxed);
     publish_armed(held, source);
 }
 

@@ -29,7 +29,6 @@ struct CompletionTurn {
     std::uint64_t service_interval = 0;  ///< ticks: how often an idle poller calls `service`
     std::uint32_t armed = armed_not;     ///< epoch and mode, as in the queue pairs' blocks
 };
-using PollHeld = Held<CompletionTurn>;
 
 struct CompletionQueue : ExtendableCompletionQueue {
     CompletionQueue() noexcept : ExtendableCompletionQueue{} {}

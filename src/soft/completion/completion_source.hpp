@@ -1,5 +1,5 @@
-// One completion sub-ring of a queue pair as its poller sees it. Lives in the queue pair; who holds
-// the completion queue that it is attached to may touch all of it, others the atomics.
+// One completion sub-ring of a queue pair as its poller sees it. Lives in the queue pair; what only
+// who holds the completion queue may touch that it is attached to is behind that lock.
 #pragma once
 
 #include <atomic>
@@ -8,10 +8,13 @@
 
 #include "layout/block_layout.hpp"
 #include "layout/news_page.hpp"
+#include "system/guarded.hpp"
 
 namespace millrace::soft {
 
 struct QueuePair;
+struct CompletionTurn;
+using PollHeld = Held<CompletionTurn>;
 class CableMember;
 class ReceivePool;
 
@@ -31,13 +34,16 @@ struct CompletionSource {
     /// remains is flushed.
     std::atomic<bool> flushing{false};
     std::atomic<std::uint32_t> limit{0};
-    std::size_t index = not_current;  ///< among those that the poller looks at
-    std::uint32_t quiet_since = 0;    ///< position when the poller last asked whether it has to
     NewsPlace place;
     std::atomic<std::uint64_t> polled{0};  ///< completions taken, for the statistics page
     std::atomic<std::uint64_t> errors{0};  ///< of which flushed or failed
-    std::uint32_t arm_position = 0;        ///< first entry that had not been there at arming
-    std::uint64_t arrival_stamp = 0;       ///< of the datagram taken last; 0: none
+
+    struct Polled {
+        std::uint32_t arm_position = 0;   ///< first entry that had not been there at arming
+        std::uint64_t arrival_stamp = 0;  ///< of the datagram taken last; 0: none
+    };
+    [[nodiscard]] Polled& polled_by(PollHeld) noexcept { return polled_by_; }
+    [[nodiscard]] const Polled& polled_by(PollHeld) const noexcept { return polled_by_; }
 
     [[nodiscard]] const CompletionEntry& entry(std::uint32_t at) const noexcept {
         return ring[at & mask];
@@ -54,6 +60,12 @@ struct CompletionSource {
     [[nodiscard]] std::atomic<std::uint32_t>& armed() const noexcept {
         return send ? block->control->armed_send : block->control->armed_receive;
     }
+
+  private:
+    friend class CompletionTurns;
+    std::size_t index_ = not_current;  ///< among those that the poller looks at
+    std::uint32_t quiet_since_ = 0;    ///< position when the poller last asked whether it has to
+    Polled polled_by_;
 };
 
 }  // namespace millrace::soft

@@ -30,7 +30,7 @@ void CompletionTurns::add(CompletionSource& source, Node& node) {
     current_.reserve(all_.capacity());
     watches_.reserve(all_.capacity() + 1);
     all_.push_back(&source);
-    source.index = not_current;
+    source.index_ = not_current;
     source.place.page.store(nullptr, std::memory_order_relaxed);
     if (page_ == nullptr) {
         take_in(source);
@@ -43,7 +43,7 @@ void CompletionTurns::add(CompletionSource& source, Node& node) {
 
 void CompletionTurns::remove(CompletionSource& source) noexcept {
     if (std::erase(all_, &source) == 0) return;
-    if (source.index != not_current) leave_out(source);
+    if (source.index_ != not_current) leave_out(source);
     if (page_ != nullptr) unbind(source);
 }
 
@@ -58,27 +58,27 @@ Watch CompletionTurns::watch_of(const CompletionSource& source) const noexcept {
 }
 
 void CompletionTurns::moved(const CompletionSource& source) noexcept {
-    if (source.index != not_current) watches_[source.index] = watch_of(source);
+    if (source.index_ != not_current) watches_[source.index_] = watch_of(source);
 }
 
 void CompletionTurns::take_in(CompletionSource& source) noexcept {
-    if (source.index != not_current) return;
-    source.index = current_.size();
-    source.quiet_since = source.position.load(std::memory_order_relaxed) - 1;
+    if (source.index_ != not_current) return;
+    source.index_ = current_.size();
+    source.quiet_since_ = source.position.load(std::memory_order_relaxed) - 1;
     current_.push_back(&source);
     if (page_ == nullptr) {
         watches_.push_back(watch_of(source));
         return;
     }
     watches_.push_back(watches_.back());  // the page's stays the last
-    watches_[source.index] = watch_of(source);
+    watches_[source.index_] = watch_of(source);
     note_watched(source, true);
 }
 
 void CompletionTurns::leave_out(CompletionSource& source) noexcept {
-    const std::size_t index = source.index;
+    const std::size_t index = source.index_;
     current_[index] = current_.back();
-    current_[index]->index = index;
+    current_[index]->index_ = index;
     watches_[index] = watches_[current_.size() - 1];
     current_.pop_back();
     if (page_ != nullptr) {
@@ -86,7 +86,7 @@ void CompletionTurns::leave_out(CompletionSource& source) noexcept {
         note_watched(source, false);
     }
     watches_.pop_back();
-    source.index = not_current;
+    source.index_ = not_current;
 }
 
 void CompletionTurns::note_watched(const CompletionSource& source, bool watched) noexcept {
@@ -186,15 +186,15 @@ void CompletionTurns::refresh() noexcept {
     for (std::size_t i = 0; i < current_.size() && current_.size() > kept;) {
         CompletionSource& source = *current_[i];
         const std::uint32_t at = source.position.load(std::memory_order_relaxed);
-        const bool quiet = source.quiet_since == at;
-        source.quiet_since = at;
+        const bool quiet = source.quiet_since_ == at;
+        source.quiet_since_ = at;
         const bool stays = source.place.page.load(std::memory_order_relaxed) == nullptr;
         if (!quiet || stays || !retire(source)) ++i;
     }
     for (std::size_t i = 0; i < swept_slice && i < all_.size(); ++i) {
         if (++next_swept_ >= all_.size()) next_swept_ = 0;
         CompletionSource& source = *all_[next_swept_];
-        if (source.index == not_current &&
+        if (source.index_ == not_current &&
             source.holds(source.position.load(std::memory_order_relaxed))) {
             set_bit(source);
             take_in(source);

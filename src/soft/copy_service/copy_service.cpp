@@ -92,12 +92,13 @@ bool CopyService::dismiss(Match&& match) noexcept {
         ended.sender != nullptr ? ended.granter.datagram->senders().copy_box(ended.sender->number())
                                 : ended.granter.end->block.news->copy_box;
     word.store(0, std::memory_order_release);
-    if (ended.granter.broken->load(std::memory_order_relaxed)) ended.box->quarantine = true;
+    if (ended.granter.broken->load(std::memory_order_relaxed) != 0) ended.box->quarantine = true;
     if (--ended.box->users == 0) std::erase(boxes_, ended.box);
     return true;
 }
 
-void CopyService::serve(const CopyGranter& granter, PeerNode& peer, bool at_once) noexcept {
+void CopyService::serve(QueuePairsHeld, const CopyGranter& granter, PeerNode& peer,
+                        bool at_once) noexcept {
     const std::lock_guard guard{mutex_};
     const auto known = std::find_if(served_.begin(), served_.end(), [&](const Served& one) {
         return one.granter.end == granter.end;
@@ -114,7 +115,7 @@ void CopyService::forget_dead() noexcept {
     }
 }
 
-void CopyService::serve_sender(const CopyGranter& granter,
+void CopyService::serve_sender(QueuePairsHeld, const CopyGranter& granter,
                                std::shared_ptr<PeerNode> sender) noexcept {
     forget_dead();
     const std::lock_guard guard{mutex_};
@@ -167,7 +168,7 @@ std::uint64_t CopyService::admit(const CopyGranter& granter, PeerNode& peer,
     return make_copy_box_word(box.block.generation, box.block.index);
 }
 
-void CopyService::forget(const End& end) noexcept {
+void CopyService::forget(QueuePairsHeld, const End& end) noexcept {
     if (!node_.usable()) return;  // made by fork: the thread may hold the mutex for ever
     while (dismiss([&](const Served& one) { return one.granter.end == &end; })) {
     }

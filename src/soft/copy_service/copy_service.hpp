@@ -16,17 +16,16 @@
 #include "fabric/node.hpp"
 #include "layout/copy_box_layout.hpp"
 #include "layout/hazard.hpp"
+#include "receives/datagram.hpp"
 #include "transport/connection_end.hpp"
 
 namespace millrace::soft {
 
-class Datagram;
-
 /// A queue pair of this process, as far as its peers may have something copied through it.
 struct CopyGranter {
     const End* end;
-    const Datagram* datagram;         ///< of a UD queue pair
-    const std::atomic<bool>* broken;  ///< a stopped executor never let go of it
+    const Datagram* datagram;                  ///< of a UD queue pair
+    const std::atomic<std::uint64_t>* broken;  ///< not 0: a stopped executor never let go of it
 };
 
 class CopyService {
@@ -41,14 +40,15 @@ class CopyService {
     [[nodiscard]] static bool likely_needed(PeerNode& peer) noexcept;
 
     /// From here to `forget`, the peer that the queue pair is connected to may ask. Nothing if it
-    /// may already. With the process mutex. `at_once`: it has asked for it.
-    void serve(const CopyGranter& granter, PeerNode& peer, bool at_once) noexcept;
+    /// may already. `at_once`: it has asked for it.
+    void serve(QueuePairsHeld, const CopyGranter& granter, PeerNode& peer, bool at_once) noexcept;
     /// The same for a sender of datagrams to it, which wants it.
-    void serve_sender(const CopyGranter& granter, std::shared_ptr<PeerNode> sender) noexcept;
+    void serve_sender(QueuePairsHeld, const CopyGranter& granter,
+                      std::shared_ptr<PeerNode> sender) noexcept;
     /// Ends what senders of datagrams had that are dead.
     void forget_dead() noexcept;
-    /// With the process mutex. The peers' executors are out.
-    void forget(const End& end) noexcept;
+    /// The peers' executors are out.
+    void forget(QueuePairsHeld, const End& end) noexcept;
     /// Ends the thread. Before the queue pairs that were never forgotten end.
     void stop() noexcept;
     /// Memory was registered that peers have to copy.

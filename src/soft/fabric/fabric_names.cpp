@@ -3,16 +3,19 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstdint>
 #include <cstring>
 #include <fstream>
+#include <optional>
+#include <utility>
 
 #include "millrace/base/error.hpp"
+#include "system/whole_number.hpp"
 
 namespace millrace::soft {
 namespace {
 
+constexpr std::string_view name_prefix = "@millrace/";
 constexpr std::size_t longest_fabric_name = 64;
 // The longest name must fit: "\0millrace/4294967295/<fabric>/4095".
 static_assert(1 + 9 + 10 + 1 + longest_fabric_name + 1 + 4 < sizeof(sockaddr_un::sun_path));
@@ -20,6 +23,18 @@ static_assert(1 + 9 + 10 + 1 + longest_fabric_name + 1 + 4 < sizeof(sockaddr_un:
 bool allowed(char c) noexcept {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
            c == '_' || c == '-';
+}
+
+/// "@millrace/<uid>/<fabric>/<number>".
+std::optional<NodeName> parse_name(std::string_view text) {
+    text.remove_prefix(name_prefix.size());
+    const auto first = text.find('/');
+    const auto last = text.rfind('/');
+    if (first == text.npos || last == first) return std::nullopt;
+    const auto user = number_of<uid_t>(text.substr(0, first));
+    const auto node = number_of<std::uint32_t>(text.substr(last + 1));
+    if (!user || !node) return std::nullopt;
+    return NodeName{*user, std::string{text.substr(first + 1, last - first - 1)}, *node};
 }
 
 }  // namespace
@@ -42,22 +57,18 @@ NodeAddress::NodeAddress(uid_t user, std::string_view fabric, std::uint32_t numb
     length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
 }
 
-std::vector<std::uint32_t> list_nodes(uid_t user, std::string_view fabric) {
-    const std::string prefix = fmt::format(" @millrace/{}/{}/", user, fabric);
-    std::vector<std::uint32_t> numbers;
+std::set<NodeName> names_in_use() {
+    std::set<NodeName> names;
     std::ifstream sockets{"/proc/net/unix"};
     for (std::string line; std::getline(sockets, line);) {
-        const auto at = line.rfind(prefix);
-        if (at == std::string::npos) continue;
-        std::uint32_t number = 0;
-        const char* const begin = line.data() + at + prefix.size();
-        const char* const end = line.data() + line.size();
-        const auto read = std::from_chars(begin, end, number);
-        if (read.ec == std::errc{} && read.ptr == end) numbers.push_back(number);
+        const auto at = line.find(name_prefix);
+        if (at == line.npos) continue;
+        // Connections have their listener's name.
+        if (auto name = parse_name(std::string_view{line}.substr(at))) {
+            names.insert(std::move(*name));
+        }
     }
-    std::sort(numbers.begin(), numbers.end());  // connections have their listener's name
-    numbers.erase(std::unique(numbers.begin(), numbers.end()), numbers.end());
-    return numbers;
+    return names;
 }
 
 std::string tables_name(std::string_view fabric, std::uint32_t number) {

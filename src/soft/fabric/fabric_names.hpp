@@ -6,10 +6,11 @@
 #include <sys/types.h>
 #include <sys/un.h>
 
+#include <compare>
 #include <cstdint>
+#include <set>
 #include <string>
 #include <string_view>
-#include <vector>
 
 namespace millrace::soft {
 
@@ -26,8 +27,15 @@ struct NodeAddress {
     socklen_t length = 0;
 };
 
-/// The numbers of the nodes of this user's fabric whose sockets there are now. May throw.
-[[nodiscard]] std::vector<std::uint32_t> list_nodes(uid_t user, std::string_view fabric);
+/// Whose name is in use.
+struct NodeName {
+    uid_t user;
+    std::string fabric;
+    std::uint32_t node;
+    auto operator<=>(const NodeName&) const = default;
+};
+/// Of all nodes whose sockets there are now, every user's. May throw.
+[[nodiscard]] std::set<NodeName> names_in_use();
 
 /// "millrace-node:<fabric>:<number>", the file of tables.
 [[nodiscard]] std::string tables_name(std::string_view fabric, std::uint32_t number);

@@ -131,7 +131,11 @@ std::shared_ptr<PeerNode> Node::peer(std::uint32_t number, bool* is_free) {
 
 std::vector<std::uint32_t> Node::node_numbers() const {
     const base::Uncancelled held;
-    return list_nodes(::geteuid(), fabric_);
+    std::vector<std::uint32_t> numbers;
+    for (const NodeName& name : names_in_use()) {
+        if (name.user == ::geteuid() && name.fabric == fabric_) numbers.push_back(name.node);
+    }
+    return numbers;
 }
 
 bool Node::check_liveness() noexcept { return usable() && liveness_->check(); }

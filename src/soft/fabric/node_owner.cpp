@@ -18,6 +18,7 @@
 #include "system/file_of_process.hpp"
 #include "system/mapping.hpp"
 #include "system/process_identity.hpp"
+#include "system/whole_number.hpp"
 
 namespace millrace::soft {
 
@@ -57,7 +58,7 @@ pid_t find_owner(std::string_view fabric, std::uint32_t number) {
     using Folder = std::unique_ptr<DIR, int (*)(DIR*)>;
     const Folder processes{::opendir("/proc"), &::closedir};
     while (const dirent* process = processes ? ::readdir(processes.get()) : nullptr) {
-        const pid_t pid = number_of_entry(process->d_name);
+        const pid_t pid = number_of<pid_t>(process->d_name).value_or(0);
         struct stat status {};
         if (pid <= 0 || ::fstatat(::dirfd(processes.get()), process->d_name, &status, 0) != 0 ||
             status.st_uid != ::geteuid()) {
@@ -66,9 +67,9 @@ pid_t find_owner(std::string_view fabric, std::uint32_t number) {
         const std::string folder = folder_of_descriptors(pid);
         const Folder descriptors{::opendir(folder.c_str()), &::closedir};
         while (const dirent* entry = descriptors ? ::readdir(descriptors.get()) : nullptr) {
-            const int descriptor = number_of_entry(entry->d_name);
-            if (descriptor < 0 || !leads_to(pid, descriptor, wanted)) continue;
-            if (is_owner_of_tables(pid, descriptor, number)) return pid;
+            const auto descriptor = number_of<int>(entry->d_name);
+            if (!descriptor || !leads_to(pid, *descriptor, wanted)) continue;
+            if (is_owner_of_tables(pid, *descriptor, number)) return pid;
         }
     }
     missed[number].store(base::ticks(), std::memory_order_relaxed);

@@ -40,6 +40,7 @@
 #include "system/file_of_process.hpp"
 #include "system/process_identity.hpp"
 #include "system/remote_pages.hpp"
+#include "system/whole_number.hpp"
 
 namespace millrace::soft {
 namespace {
@@ -272,9 +273,8 @@ bool RemoteNode::find_memory(std::string_view fabric) {
         return false;
     }
     while (const dirent* entry = ::readdir(directory.get())) {
-        const int descriptor = number_of_entry(entry->d_name);
-        if (descriptor >= 0 && leads_to(pid(), descriptor, wanted) &&
-            try_memory(descriptor, object)) {
+        const auto descriptor = number_of<int>(entry->d_name);
+        if (descriptor && leads_to(pid(), *descriptor, wanted) && try_memory(*descriptor, object)) {
             return true;
         }
     }

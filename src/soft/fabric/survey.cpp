@@ -10,7 +10,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstdint>
 #include <fstream>
 #include <map>
@@ -20,6 +19,7 @@
 
 #include <fmt/format.h>
 
+#include "fabric/fabric_names.hpp"
 #include "layout/block_layout.hpp"
 #include "layout/layout.hpp"
 #include "layout/receive_pool_layout.hpp"
@@ -27,56 +27,13 @@
 #include "system/descriptor.hpp"
 #include "system/file_of_process.hpp"
 #include "system/mapping.hpp"
+#include "system/whole_number.hpp"
 
 namespace millrace::soft {
 namespace {
 
 constexpr std::string_view tables_prefix = "/memfd:millrace-node:";
 constexpr std::string_view blocks_prefix = "/memfd:millrace-blocks:";
-constexpr std::string_view name_prefix = "@millrace/";
-
-/// The number that all of `text` is.
-template <class Number>
-std::optional<Number> number_of(std::string_view text) noexcept {
-    Number value{};
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
-    return value;
-}
-
-struct NodeName {
-    uid_t user;
-    std::string fabric;
-    std::uint32_t node;
-    auto operator<=>(const NodeName&) const = default;
-};
-
-/// "@millrace/<uid>/<fabric>/<number>".
-std::optional<NodeName> parse_name(std::string_view text) {
-    if (!text.starts_with(name_prefix)) return std::nullopt;
-    text.remove_prefix(name_prefix.size());
-    const auto first = text.find('/');
-    const auto last = text.rfind('/');
-    if (first == text.npos || last == first) return std::nullopt;
-    const auto user = number_of<uid_t>(text.substr(0, first));
-    const auto node = number_of<std::uint32_t>(text.substr(last + 1));
-    if (!user || !node) return std::nullopt;
-    return NodeName{*user, std::string{text.substr(first + 1, last - first - 1)}, *node};
-}
-
-/// The nodes' listening sockets; a connection to one has its name, too.
-std::set<NodeName> names_in_use() {
-    std::set<NodeName> names;
-    std::ifstream table{"/proc/net/unix"};
-    for (std::string line; std::getline(table, line);) {
-        const auto at = line.find(name_prefix);
-        if (at == line.npos) continue;
-        if (auto name = parse_name(std::string_view{line}.substr(at))) {
-            names.insert(std::move(*name));
-        }
-    }
-    return names;
-}
 
 std::string first_line(const std::string& path) {
     std::string line;
@@ -112,15 +69,6 @@ std::uint64_t pid_namespace_of(pid_t pid) noexcept {
 
 std::string name_of_state(std::uint64_t state_word) {
     return std::string{state_name(static_cast<ibv_qp_state>(state_word & state_mask))};
-}
-
-std::string name_of_type(std::uint32_t type) {
-    switch (type) {
-        case IBV_QPT_RC: return "RC";
-        case IBV_QPT_UC: return "UC";
-        case IBV_QPT_UD: return "UD";
-        default: return fmt::format("type {}", type);
-    }
 }
 
 /// Looked at before it is opened: opening may have effects when it is something else.
@@ -243,7 +191,7 @@ void look_at_queue_pairs(const SeenMemory& memory, Participant& participant) {
         if (!is_queue_pair(view, index, generation)) continue;
         SeenQueuePair seen;
         seen.number = make_qpn(memory.node, index);
-        seen.type = name_of_type(load_once(view.control->type));
+        seen.type = type_name(static_cast<ibv_qp_type>(load_once(view.control->type)));
         seen.state = name_of_state(view.control->state_word.load(std::memory_order_relaxed));
         const auto destination = view.control->destination.load(std::memory_order_relaxed);
         if ((destination & 0xffffff) != 0) {

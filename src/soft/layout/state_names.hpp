@@ -1,5 +1,5 @@
-// What the states of a queue pair are called, in lines of the log, traces and `millrace soft
-// status`.
+// What the states and the types of a queue pair are called, in lines of the log, traces and
+// `millrace soft status`.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -15,6 +15,15 @@ namespace millrace::soft {
                                                     "SQD",   "SQE",  "ERROR"};
     const auto index = static_cast<std::size_t>(state);
     return index < names.size() ? names[index] : "UNKNOWN";
+}
+
+[[nodiscard]] constexpr std::string_view type_name(ibv_qp_type type) noexcept {
+    switch (type) {
+        case IBV_QPT_RC: return "RC";
+        case IBV_QPT_UC: return "UC";
+        case IBV_QPT_UD: return "UD";
+        default: return "OTHER";
+    }
 }
 
 }  // namespace millrace::soft

@@ -57,10 +57,10 @@ int req_notify_cq(ibv_cq* queue, int solicited_only) noexcept {
         if (source->collects_from != nullptr) {
             static_cast<void>(source->collects_from->collect(false));
         }
-        const std::uint32_t last =
-            std::exchange(source->arm_position,
-                          source->end_after(source->position.load(std::memory_order_relaxed)));
-        passed += std::min(source->arm_position - last, ArmingCost::few);
+        std::uint32_t& begin = source->polled_by(turn).arm_position;
+        const std::uint32_t last = std::exchange(
+            begin, source->end_after(source->position.load(std::memory_order_relaxed)));
+        passed += std::min(begin - last, ArmingCost::few);
     }
     cq.event_forced.store(false, std::memory_order_relaxed);
     poller.moderation.put_off_at = 0;

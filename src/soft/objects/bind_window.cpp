@@ -29,7 +29,6 @@ ibv_mw* alloc_mw(ibv_pd* pd, ibv_mw_type type) noexcept {
         window->pd = pd;
         window->handle = window->index = index_of_key(window->rkey);
         window->type = type;
-        window->owner = owner;
         process.windows().add(*window);
         enter(pd);
         owner->users.fetch_add(1);
@@ -43,7 +42,7 @@ int dealloc_mw(ibv_mw* public_window) noexcept {
     const base::Uncancelled held;
     auto* window = static_cast<MemoryWindow*>(public_window);
     if (window->waiting.load() != 0) return EBUSY;
-    Context* const owner = window->owner;
+    Context* const owner = context_of(window->context);
     Process& process = *owner->process;
     WindowBinding binding;
     {
@@ -77,7 +76,7 @@ int bind_mw(ibv_qp* qp, ibv_mw* public_window, ibv_mw_bind* bind) noexcept {
     const auto& queue = *static_cast<const QueuePair*>(qp);
     if (queue.slots.tail() - queue.send_head.load() >= queue.slots.capacity()) return ENOMEM;
     // What it showed until now ends here; that takes other locks than a send queue's.
-    Process& process = *window->owner->process;
+    Process& process = *context_of(window->context)->process;
     WindowBinding old;
     {
         const auto windows = process.windows().hold();

@@ -36,36 +36,41 @@ constexpr std::uint64_t supported_fields =
 [[nodiscard]] ExtendedPoll& poll_of(ibv_cq_ex* cq) noexcept {
     return *static_cast<PolledQueue*>(plain(cq))->extended_poll;
 }
+/// By who has started to poll.
+[[nodiscard]] ReadCompletion& completion_of(ibv_cq_ex* cq) noexcept {
+    auto& turn = poll_of(cq).turn;
+    return turn(turn.held_by_hand());
+}
 
 int next_poll(ibv_cq_ex* cq) noexcept {
-    ExtendedPoll& poll = poll_of(cq);
+    ReadCompletion& read = completion_of(cq);
     auto& queue = *static_cast<PolledQueue*>(plain(cq));
     int count = 0;
     if (queue.stamps) {
-        count = poll_with_stamp(queue, poll.current, poll.clock);
+        count = poll_with_stamp(queue, read.current, read.clock);
         Tracing* const tracing = context_of(cq->context)->tracing.get();
-        if (tracing != nullptr) tracing->polled(count, &poll.current);
+        if (tracing != nullptr) tracing->polled(count, &read.current);
     } else {
-        count = cq->context->ops.poll_cq(plain(cq), 1, &poll.current);
+        count = cq->context->ops.poll_cq(plain(cq), 1, &read.current);
     }
     if (count != 1) return count == 0 ? ENOENT : EIO;
-    cq->status = poll.current.status;
-    cq->wr_id = poll.current.wr_id;
-    if (poll.with_wallclock) {
-        poll.wallclock = nanoseconds_of(CLOCK_REALTIME) - (device_clock() - poll.clock);
+    cq->status = read.current.status;
+    cq->wr_id = read.current.wr_id;
+    if (poll_of(cq).with_wallclock) {
+        read.wallclock = nanoseconds_of(CLOCK_REALTIME) - (device_clock() - read.clock);
     }
     return 0;
 }
 
 void end_poll(ibv_cq_ex* cq) noexcept {
     ExtendedPoll& poll = poll_of(cq);
-    if (!poll.single_threaded) poll.turn.unlock();
+    if (!poll.single_threaded) poll.turn.lock().unlock();
 }
 
 int start_poll(ibv_cq_ex* cq, ibv_poll_cq_attr* attributes) noexcept {
     if (attributes->comp_mask != 0) return EINVAL;
     ExtendedPoll& poll = poll_of(cq);
-    if (!poll.single_threaded) poll.turn.lock_often();
+    if (!poll.single_threaded) poll.turn.lock().lock_often();
     const int error = next_poll(cq);
     if (error != 0) end_poll(cq);  // who starts in vain does not end
     return error;
@@ -73,10 +78,10 @@ int start_poll(ibv_cq_ex* cq, ibv_poll_cq_attr* attributes) noexcept {
 
 template <auto field, class Result = std::uint32_t>
 Result read(ibv_cq_ex* cq) noexcept {
-    return poll_of(cq).current.*field;
+    return completion_of(cq).current.*field;
 }
-std::uint64_t read_clock(ibv_cq_ex* cq) noexcept { return poll_of(cq).clock; }
-std::uint64_t read_wallclock(ibv_cq_ex* cq) noexcept { return poll_of(cq).wallclock; }
+std::uint64_t read_clock(ibv_cq_ex* cq) noexcept { return completion_of(cq).clock; }
+std::uint64_t read_wallclock(ibv_cq_ex* cq) noexcept { return completion_of(cq).wallclock; }
 // Nobody can have asked for these: create_cq_ex refuses their flags.
 std::uint16_t read_no_vlan(ibv_cq_ex*) noexcept { return 0; }
 std::uint32_t read_no_flow_tag(ibv_cq_ex*) noexcept { return 0; }
@@ -108,18 +113,17 @@ ibv_cq_ex* create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* attributes) n
                   attributes->channel, static_cast<int>(attributes->comp_vector));
     if (made == nullptr) return nullptr;
     auto& cq = *static_cast<PolledQueue*>(made);
-    cq.extended_poll.reset(new (std::nothrow) ExtendedPoll{});
+    const bool single_threaded = (flags & IBV_CREATE_CQ_ATTR_SINGLE_THREADED) != 0 ||
+                                 (domain != nullptr && domain->single_threaded());
+    const bool with_wallclock =
+        (attributes->wc_flags & IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK) != 0;
+    cq.extended_poll.reset(new (std::nothrow) ExtendedPoll{single_threaded, with_wallclock});
     if (cq.extended_poll == nullptr) {
         destroy_cq(made);
         return refused(ENOMEM);
     }
-    cq.extended_poll->single_threaded = (flags & IBV_CREATE_CQ_ATTR_SINGLE_THREADED) != 0 ||
-                                        (domain != nullptr && domain->single_threaded());
     cq.overrun_ignored = (flags & IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN) != 0;
-    cq.extended_poll->with_wallclock =
-        (attributes->wc_flags & IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK) != 0;
-    cq.stamps = cq.extended_poll->with_wallclock ||
-                (attributes->wc_flags & IBV_WC_EX_WITH_COMPLETION_TIMESTAMP) != 0;
+    cq.stamps = with_wallclock || (attributes->wc_flags & IBV_WC_EX_WITH_COMPLETION_TIMESTAMP) != 0;
     ibv_cq_ex& extended = *cq.extended();
     extended.comp_mask = 0;
     extended.status = IBV_WC_SUCCESS;

@@ -36,25 +36,19 @@ void refuse(ibv_qp_ex* qp, Arguments...) noexcept {
     requests_of(qp).fail(EOPNOTSUPP);
 }
 
-template <ibv_wr_opcode opcode>
-void wr_rdma(ibv_qp_ex* qp, std::uint32_t key, std::uint64_t address) noexcept {
+template <ibv_wr_opcode opcode, class... Immediate>
+void wr_rdma(ibv_qp_ex* qp, std::uint32_t key, std::uint64_t address,
+             Immediate... immediate) noexcept {
     if (ibv_send_wr* const request = requests_of(qp).add(*qp, opcode)) {
+        ((request->imm_data = immediate), ...);
         request->wr.rdma.remote_addr = address;
         request->wr.rdma.rkey = key;
     }
 }
-void wr_rdma_write_imm(ibv_qp_ex* qp, std::uint32_t key, std::uint64_t address,
-                       __be32 immediate) noexcept {
-    if (ibv_send_wr* const request = requests_of(qp).add(*qp, IBV_WR_RDMA_WRITE_WITH_IMM)) {
-        request->imm_data = immediate;
-        request->wr.rdma.remote_addr = address;
-        request->wr.rdma.rkey = key;
-    }
-}
-void wr_send(ibv_qp_ex* qp) noexcept { static_cast<void>(requests_of(qp).add(*qp, IBV_WR_SEND)); }
-void wr_send_imm(ibv_qp_ex* qp, __be32 immediate) noexcept {
-    if (ibv_send_wr* const request = requests_of(qp).add(*qp, IBV_WR_SEND_WITH_IMM)) {
-        request->imm_data = immediate;
+template <ibv_wr_opcode opcode, class... Immediate>
+void wr_send(ibv_qp_ex* qp, Immediate... immediate) noexcept {
+    if (ibv_send_wr* const request = requests_of(qp).add(*qp, opcode)) {
+        ((request->imm_data = immediate), ...);
     }
 }
 template <ibv_wr_opcode opcode>
@@ -117,7 +111,6 @@ void wr_set_inline_data_list(ibv_qp_ex* qp, std::size_t count,
 constexpr std::uint64_t sending = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
 constexpr std::uint64_t writing_operations =
     IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM;
-
 constexpr std::uint64_t on_windows =
     IBV_QP_EX_WITH_BIND_MW | IBV_QP_EX_WITH_LOCAL_INV | IBV_QP_EX_WITH_SEND_WITH_INV;
 
@@ -156,9 +149,10 @@ void fill(ibv_qp_ex& qp, ibv_qp_type type, std::uint64_t operations) noexcept {
     set(qp.wr_local_inv, IBV_QP_EX_WITH_LOCAL_INV, wr_invalidating<IBV_WR_LOCAL_INV>);
     set(qp.wr_rdma_read, IBV_QP_EX_WITH_RDMA_READ, wr_rdma<IBV_WR_RDMA_READ>);
     set(qp.wr_rdma_write, IBV_QP_EX_WITH_RDMA_WRITE, wr_rdma<IBV_WR_RDMA_WRITE>);
-    set(qp.wr_rdma_write_imm, IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM, wr_rdma_write_imm);
-    set(qp.wr_send, IBV_QP_EX_WITH_SEND, wr_send);
-    set(qp.wr_send_imm, IBV_QP_EX_WITH_SEND_WITH_IMM, wr_send_imm);
+    set(qp.wr_rdma_write_imm, IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM,
+        wr_rdma<IBV_WR_RDMA_WRITE_WITH_IMM, __be32>);
+    set(qp.wr_send, IBV_QP_EX_WITH_SEND, wr_send<IBV_WR_SEND>);
+    set(qp.wr_send_imm, IBV_QP_EX_WITH_SEND_WITH_IMM, wr_send<IBV_WR_SEND_WITH_IMM, __be32>);
     set(qp.wr_send_inv, IBV_QP_EX_WITH_SEND_WITH_INV, wr_invalidating<IBV_WR_SEND_WITH_INV>);
     qp.wr_send_tso = refuse;
     qp.wr_atomic_write = refuse;

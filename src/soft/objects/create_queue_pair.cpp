@@ -117,7 +117,7 @@ void set_facts(SendHeld held, QueuePair& qp, ibv_pd* pd, const ibv_qp_init_attr&
     qp.qp_num = make_qpn(qp.owner->process->node().number(), memory.index);
     qp.state = IBV_QPS_RESET;
     qp.qp_type = wanted.qp_type;
-    qp.sends(held).opcodes = allowed_opcodes(qp);
+    qp.sends(held).opcodes = allowed_opcodes(held, qp);
     qp.events_completed = 0;
     qp.memory = memory;
     qp.geometry = geometry;
@@ -173,8 +173,8 @@ void set_up_link(SendHeld held, QueuePair& qp, const ibv_qp_init_attr& wanted) {
     if (qp.owner->cable == nullptr || is_datagram(wanted)) return;
     SendSide& sends = qp.sends(held);
     if (!sends.pending.make()) throw std::bad_alloc{};  // every request waits there
-    const CableView view{qp,        qp.attributes, qp.block,     qp.connection.view(),
-                         sends.own, qp.slots,      sends.pending};
+    const CableView view{qp,        sends.attributes, qp.block,     qp.connection(held).view(),
+                         sends.own, qp.slots,         sends.pending};
     qp.cable = std::make_unique<CableQueue>([&qp] { qp.service(); }, qp.owner->cable, view,
                                             qp.geometry.send_entries,
                                             ring_size(wanted.cap.max_send_wr), qp.reliable());
@@ -183,10 +183,10 @@ void set_up_link(SendHeld held, QueuePair& qp, const ibv_qp_init_attr& wanted) {
 }
 
 /// What a UD queue pair has besides. Throws.
-void set_up_datagrams(QueuePair& qp, const ibv_qp_init_attr& wanted) {
+void set_up_datagrams(SendHeld held, QueuePair& qp, const ibv_qp_init_attr& wanted) {
     if (!is_datagram(wanted)) return;
     Node& node = qp.owner->process->node();
-    qp.asymmetric = node.membarrier();
+    qp.set_asymmetric(held, node.membarrier());
     qp.datagram = std::make_unique<Datagram>(node, qp.memory.memory + qp.geometry.block_size(),
                                              qp.pool->entries());
     std::unique_ptr<DatagramFlights> flights;
@@ -196,8 +196,8 @@ void set_up_datagrams(QueuePair& qp, const ibv_qp_init_attr& wanted) {
                                                     ring_size(wanted.cap.max_send_wr));
     }
     qp.on_cable = flights.get();
-    const DatagramSender::Of of{qp.block,      qp.end,      qp.attributes.qkey,
-                                qp.asymmetric, qp.counters, *qp.owner->process};
+    const DatagramSender::Of of{qp.block,        qp.end,      qp.sends(held).attributes.qkey,
+                                qp.asymmetric(), qp.counters, *qp.owner->process};
     qp.transport = std::make_unique<DatagramSender>(of, std::move(flights));
     qp.receive_source.ring = qp.datagram->ring();
     qp.receive_source.mask = qp.datagram->mask();
@@ -283,7 +283,7 @@ ibv_qp* make_queue_pair(ibv_pd* pd, ibv_qp_init_attr* attributes) noexcept {
             const auto held = qp->sends.hold();
             set_facts(held, *qp, pd, *attributes, *memory, geometry);
             set_up_link(held, *qp, *attributes);
-            set_up_datagrams(*qp, *attributes);
+            set_up_datagrams(held, *qp, *attributes);
             publish_identity(held, *qp);
         }
         enlist(*qp);
@@ -301,7 +301,7 @@ ibv_qp* make_queue_pair(ibv_pd* pd, ibv_qp_init_attr* attributes) noexcept {
     attributes->cap.max_recv_sge = qp->receives.sges;
     attributes->cap.max_inline_data = qp->inline_bytes;
     qp->created = *attributes;
-    qp->attributes.cap = attributes->cap;
+    qp->sends.hold()->attributes.cap = attributes->cap;
     pthread_mutex_init(&qp->mutex, nullptr);
     pthread_cond_init(&qp->cond, nullptr);
     enter(pd);
@@ -324,7 +324,7 @@ int end_queue_pair(ibv_qp* public_qp) noexcept {
     {
         const auto held = qp->sends.hold();
         qp->execute_at_once(held, false);
-        ++qp->resets;  // what peers know of it is no longer true
+        ++held->resets;  // what peers know of it is no longer true
         qp->set_state(held, IBV_QPS_RESET);
     }
     heavy_fence();
@@ -342,8 +342,7 @@ int end_queue_pair(ibv_qp* public_qp) noexcept {
             qp->pool->quarantine();
             qp->pool->detach(qp->memory.index);
         }
-        qp->broken_at = process->registrations();
-        qp->broken.store(true, std::memory_order_release);
+        qp->broken.store(process->registrations() + 1, std::memory_order_release);
         process->queue_pairs().keep(std::move(qp));
         end_async_events(*public_qp);
         return 0;
@@ -358,7 +357,9 @@ int end_queue_pair(ibv_qp* public_qp) noexcept {
         }
     }
     end_async_events(*public_qp);
-    qp->disconnect(qp->sends.held_by_hand(), qp->theirs.held_by_hand());  // nobody has it
+    // Nobody has it.
+    qp->disconnect(process->listed().held_by_hand(), qp->sends.held_by_hand(),
+                   qp->theirs.held_by_hand());
     process->node().free_block(qp->memory, false);
     qp.reset();
     release(owner);

@@ -50,8 +50,7 @@ int copy_from(void* to, ibv_dm* from, std::uint64_t offset, std::size_t length) 
     made->memcpy_to_dm = copy_to;
     made->memcpy_from_dm = copy_from;
     made->bytes = std::move(bytes);
-    made->owner = context_of(context);
-    made->owner->users.fetch_add(1);
+    context_of(context)->users.fetch_add(1);
     return made;
 }
 
@@ -108,7 +107,7 @@ ibv_dm* import_dm(ibv_context* context, std::uint32_t handle) noexcept {
 void unimport_dm(ibv_dm* public_memory) noexcept {
     const base::Uncancelled held;
     auto* const memory = static_cast<DeviceMemory*>(public_memory);
-    Context* const owner = memory->owner;
+    Context* const owner = context_of(memory->context);
     delete memory;
     release(owner);
 }

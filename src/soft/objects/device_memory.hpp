@@ -10,11 +10,8 @@
 
 namespace millrace::soft {
 
-struct Context;
-
 /// A handle of device memory; ibv_import_dm makes further ones.
 struct DeviceMemory : ibv_dm {
-    Context* owner = nullptr;
     std::shared_ptr<DeviceBytes> bytes;
 };
 

@@ -85,13 +85,13 @@ template <class Add>
         if (const int error = add(process.node(), domain->number, made); error != 0)
             return refused(error);
         take_over(*registration, made, process);
-        owner->opened->add(made.key, registration);
+        owner->opened->registrations.add(registration, index_of_key(made.key));
         if (MemoryRegion* const region = make_handle(pd, registration)) {
             domain->users.enter();
             tell_copies(process, made.key);
             return region;
         }
-        owner->opened->forget(made.key, *registration);
+        owner->opened->registrations.forget(*registration);
     } catch (const std::exception&) {
     }
     give_back(process, made.key);
@@ -161,7 +161,7 @@ ibv_mr* reg_dm_mr(ibv_pd* pd, ibv_dm* public_memory, std::uint64_t offset, std::
 
 ibv_mr* import_mr(ibv_pd* pd, std::uint32_t handle) noexcept {
     const base::Uncancelled held;
-    auto registration = context_of(pd->context)->opened->registration(handle);
+    auto registration = context_of(pd->context)->opened->registrations.find(handle);
     if (registration == nullptr) return refused(ENOENT);
     return make_handle(pd, std::move(registration));
 }
@@ -210,20 +210,21 @@ int rereg_mr(ibv_mr* public_mr, int flags, ibv_pd* pd, void* address, std::size_
     auto remapped = new_place ? remap(address, length) : registration.remapped;
     // The new one first: where it cannot be made, the old one is as it was.
     LocalRegion made;
+    const std::uint32_t handle = registration.handle;
     try {
         const int error =
             process.node().regions().add(address, length, iova, access, domain->number, made);
         if (error != 0) return refuse_rereg(error);
-        owner->opened->add(made.key, region->registration);
+        owner->opened->registrations.add(region->registration, index_of_key(made.key));
     } catch (const std::exception&) {
         give_back(process, made.key);
         return refuse_rereg(ENOMEM);
     }
-    owner->opened->forget(registration.key, registration);
+    owner->opened->registrations.forget(registration, handle);
     if (end_registration(process, registration) != 0) {
         // As a device's failure in the middle: neither the old one nor the new one is valid, and
         // dereg_mr is what can be done with it.
-        owner->opened->forget(made.key, registration);
+        owner->opened->registrations.forget(registration);
         give_back(process, made.key);
         base::log_line(base::LogLevel::warn, "soft",
                        "re-register memory: a stopped process may still be copying from or to it; "
@@ -262,7 +263,7 @@ int deregister_memory(ibv_mr* public_mr) noexcept {
     }
     if (!again && owner.mode.kind == ModeKind::strict)
         process.queue_pairs().tell_of_requests_with(registration.key);
-    owner.opened->forget(registration.key, registration);
+    owner.opened->registrations.forget(registration);
     const int error = end_registration(process, registration);
     if (error == EBUSY) {
         base::log(again ? base::LogLevel::debug : base::LogLevel::warn, "soft",

@@ -12,7 +12,6 @@
 #include <optional>
 
 #include "fabric/node.hpp"
-#include "layout/layout.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/log.hpp"
 #include "process/process.hpp"
@@ -101,36 +100,15 @@ OpenedDevice::~OpenedDevice() {
             directory().devices.erase(found);
         }
     }
-    for (const auto& [handle, registration] : registrations_) {
-        if (end_registration(*process, *registration) == 0) continue;
+    registrations.for_each([this](Registration& registration) {
+        if (end_registration(*process, registration) == 0) return;
         base::log_line(base::LogLevel::warn, "soft",
                        "close the device: a stopped process may still be copying from or to memory "
                        "that was registered; it must not be reused");
-    }
+    });
 }
 
 Descriptor OpenedDevice::descriptor() const { return duplicate(file_.get()); }
-
-void OpenedDevice::add(std::uint32_t key, const std::shared_ptr<Registration>& registration) {
-    const std::uint32_t handle = index_of_key(key);
-    const std::lock_guard guard{mutex_};
-    registrations_.insert_or_assign(handle, registration);
-    registration->handle = handle;
-}
-
-std::shared_ptr<Registration> OpenedDevice::registration(std::uint32_t handle) noexcept {
-    const std::lock_guard guard{mutex_};
-    const auto found = registrations_.find(handle);
-    return found == registrations_.end() ? nullptr : found->second;
-}
-
-void OpenedDevice::forget(std::uint32_t key, const Registration& registration) noexcept {
-    const std::lock_guard guard{mutex_};
-    const auto found = registrations_.find(index_of_key(key));
-    if (found != registrations_.end() && found->second.get() == &registration) {
-        registrations_.erase(found);
-    }
-}
 
 int end_registration(Process& process, Registration& registration) noexcept {
     process.node().regions().invalidate(registration.key);

@@ -48,15 +48,32 @@ class HandleTable {
             free_.pop_back();
         }
     }
+    /// Gives it the handle `chosen`, for a table of which all are. May throw std::bad_alloc.
+    void add(const std::shared_ptr<Object>& object, std::uint32_t chosen) {
+        const std::lock_guard guard{mutex_};
+        objects_.insert_or_assign(chosen, object);
+        object->handle = chosen;
+    }
     /// Null: it is not there (any longer).
     [[nodiscard]] std::shared_ptr<Object> find(std::uint32_t handle) noexcept {
         const std::lock_guard guard{mutex_};
         const auto found = objects_.find(handle);
         return found == objects_.end() ? nullptr : found->second;
     }
-    void forget(const Object& object) noexcept {
+    /// Its handle, or `former`, which it had before it was added again. Nothing where that is
+    /// another's.
+    void forget(const Object& object) noexcept { forget(object, object.handle); }
+    void forget(const Object& object, std::uint32_t former) noexcept {
         const std::lock_guard guard{mutex_};
-        if (objects_.erase(object.handle) != 0) free_.push_back(object.handle);
+        const auto found = objects_.find(former);
+        if (found == objects_.end() || found->second.get() != &object) return;
+        objects_.erase(found);
+        if (former <= last_) free_.push_back(former);
+    }
+    template <class Action>
+    void for_each(Action&& action) {
+        const std::lock_guard guard{mutex_};
+        for (const auto& [handle, object] : objects_) action(*object);
     }
 
   private:
@@ -86,23 +103,16 @@ class OpenedDevice {
     /// A descriptor of its own for another context.
     [[nodiscard]] Descriptor descriptor() const;
 
-    /// A region's handle comes from the index of its key. May throw std::bad_alloc.
-    void add(std::uint32_t key, const std::shared_ptr<Registration>& registration);
-    /// Null: it is not there (any longer).
-    [[nodiscard]] std::shared_ptr<Registration> registration(std::uint32_t handle) noexcept;
-    void forget(std::uint32_t key, const Registration& registration) noexcept;
-
     const std::shared_ptr<Process> process;
     const Mode mode;                     ///< chosen when it was opened
     const base::Yields yields;           ///< likewise
     const std::shared_ptr<Cable> cable;  ///< mode `shaped`: what its queue pairs send over
     HandleTable<Domain> domains{domain_handles};
     HandleTable<DeviceBytes> memories;
+    HandleTable<Registration> registrations;  ///< by the index of their key
 
   private:
     Descriptor file_;
-    std::mutex mutex_;
-    std::map<std::uint32_t, std::shared_ptr<Registration>> registrations_;
 };
 
 /// Makes the registration invalid and waits, at most a second, until nobody copies from or to its

@@ -32,7 +32,7 @@ void fill_receive(ibv_wc& wc, const CompletionEntry& entry, const QueuePair& qp,
     wc.byte_len = entry.byte_len;
     wc.imm_data = entry.immediate;
     wc.qp_num = qp.qp_num;
-    wc.src_qp = qp.attributes.dest_qp_num;
+    wc.src_qp = qp.destination.load(std::memory_order_relaxed);
     wc.wc_flags = (flags & completion_immediate) != 0 ? unsigned{IBV_WC_WITH_IMM} : 0U;
     if ((flags & completion_invalidated) != 0) [[unlikely]]
         wc.wc_flags = IBV_WC_WITH_INV;
@@ -107,7 +107,7 @@ bool PolledQueue::take_one(PollHeld held, CompletionSource& source, ibv_wc& wc) 
         wc.byte_len = entry.byte_len;
         wc.imm_data = 0;
         wc.qp_num = qp.qp_num;
-        wc.src_qp = qp.attributes.dest_qp_num;
+        wc.src_qp = qp.destination.load(std::memory_order_relaxed);
         wc.wc_flags = 0;
         wc.pkey_index = 0;
         wc.slid = 0;
@@ -125,7 +125,7 @@ bool PolledQueue::take_one(PollHeld held, CompletionSource& source, ibv_wc& wc) 
         if (qp.datagram != nullptr) {
             const ArrivalFacts& facts = qp.datagram->facts(position);
             add_arrival(wc, facts);
-            source.arrival_stamp = facts.stamp;
+            source.polled_by(held).arrival_stamp = facts.stamp;
             if (wc.status != IBV_WC_SUCCESS) {
                 const auto sends = qp.sends.hold();
                 qp.begin_error(sends, IBV_WC_WR_FLUSH_ERR, IBV_WC_WR_FLUSH_ERR, std::nullopt);
@@ -252,7 +252,7 @@ std::uint32_t PolledQueue::count_due(PollHeld held, std::uint32_t most) const no
     const std::uint32_t mode = turn(held).armed & armed_mode_mask;
     std::uint32_t count = 0;
     for (const CompletionSource* source : turn(held).turns.all()) {
-        for (std::uint32_t at = source->arm_position, end = at + source->mask + 1;
+        for (std::uint32_t at = source->polled_by(held).arm_position, end = at + source->mask + 1;
              at != end && written(*source, at); ++at) {
             if (mode == armed_any ||
                 (load_once(source->entry(at).slot_and_flags) & completion_solicited) != 0 ||
@@ -402,8 +402,8 @@ template <class After>
 }
 
 /// Of the completion that `source` has just given; 0: nobody has said.
-[[nodiscard]] std::uint64_t stamp_of_last(const CompletionSource& source) noexcept {
-    if (source.collects_from != nullptr) return source.arrival_stamp;
+[[nodiscard]] std::uint64_t stamp_of_last(PollHeld held, const CompletionSource& source) noexcept {
+    if (source.collects_from != nullptr) return source.polled_by(held).arrival_stamp;
     const BlockView& block = *source.block;
     const CompletionStamp* const stamps = source.send ? block.send_stamps : block.receive_stamps;
     if (stamps == nullptr) return 0;
@@ -424,7 +424,7 @@ int poll_with_stamp(PolledQueue& cq, ibv_wc& wc, std::uint64_t& stamp) noexcept 
         const CompletionTurn& turn = cq.turn(held);
         const std::vector<CompletionSource*>& sources = turn.turns.current();
         const std::size_t last = turn.next_source == 0 ? sources.size() : turn.next_source;
-        if (last - 1 < sources.size()) stamp = stamp_of_last(*sources[last - 1]);
+        if (last - 1 < sources.size()) stamp = stamp_of_last(held, *sources[last - 1]);
     });
     // The clock is the peer's, or what the peer says it is.
     const auto now = static_cast<std::uint64_t>(cable_now());

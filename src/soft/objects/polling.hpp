@@ -11,19 +11,23 @@
 
 #include "completion/completion_queue.hpp"
 #include "millrace/base/yielding.hpp"
+#include "system/guarded.hpp"
 #include "system/object_limit.hpp"
 #include "system/thread_lock.hpp"
 
 namespace millrace::soft {
 
 /// The completion that ibv_cq_ex's functions read.
-struct ExtendedPoll {
-    ThreadLock turn;  ///< from start_poll to end_poll
-    bool single_threaded = false;
-    bool with_wallclock = false;
+struct ReadCompletion {
     ibv_wc current{};
     std::uint64_t clock = 0;      ///< nanoseconds of the device's clock, when it was written
     std::uint64_t wallclock = 0;  ///< nanoseconds since 1970, likewise
+};
+
+struct ExtendedPoll {
+    const bool single_threaded;
+    const bool with_wallclock;
+    Guarded<ReadCompletion, ThreadLock> turn{};  ///< from start_poll to end_poll
 };
 
 /// Fewer events of a completion queue (ibv_modify_cq): one is put off until so many completions are

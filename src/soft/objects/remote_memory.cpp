@@ -25,9 +25,9 @@ std::shared_ptr<std::byte> map_remote(ibv_qp* qp, std::uint64_t address, std::ui
     {
         const auto sends = own.sends.hold();
         // On a link, what is written must not be seen before it has travelled.
-        if (own.cable != nullptr || !own.connection) return nullptr;
-        peer = own.connection.peer();
-        pd = own.connection.view().control->pd.load(std::memory_order_relaxed);
+        if (own.cable != nullptr || !own.connection(sends)) return nullptr;
+        peer = own.connection(sends).peer();
+        pd = own.connection(sends).view().control->pd.load(std::memory_order_relaxed);
     }
     const RegionEntry* const entry = peer->region(rkey);
     if (entry == nullptr) return nullptr;

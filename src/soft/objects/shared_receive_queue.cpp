@@ -41,7 +41,6 @@ ibv_srq* create_srq(ibv_pd* pd, ibv_srq_init_attr* attributes) noexcept {
     srq->srq_context = attributes->srq_context;
     srq->pd = pd;
     srq->handle = srq->pool->block().index;
-    srq->owner = owner;
     pthread_mutex_init(&srq->mutex, nullptr);
     pthread_cond_init(&srq->cond, nullptr);
     enter(pd);
@@ -89,7 +88,7 @@ int destroy_srq(ibv_srq* public_srq) noexcept {
     end_async_events(*public_srq);
     srq->pool->give_back();
     leave(srq->pd);
-    Context* const owner = srq->owner;
+    Context* const owner = context_of(srq->context);
     delete srq;
     release(owner);
     return 0;

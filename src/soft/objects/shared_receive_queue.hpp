@@ -10,10 +10,7 @@
 
 namespace millrace::soft {
 
-struct Context;
-
 struct SharedReceiveQueue : ibv_srq {
-    Context* owner = nullptr;
     ObjectLimit::Place place;
     std::unique_ptr<ReceivePool> pool;
 };

@@ -67,15 +67,6 @@ std::string_view name_of(ibv_wc_status status) noexcept {
     return index < std::size(names) ? names[index] : "UNKNOWN";
 }
 
-std::string_view name_of(ibv_qp_type type) noexcept {
-    switch (type) {
-        case IBV_QPT_RC: return "RC";
-        case IBV_QPT_UC: return "UC";
-        case IBV_QPT_UD: return "UD";
-        default: return "OTHER";
-    }
-}
-
 /// What every line begins with. The comma behind it is the next field's.
 void begin(Lines& lines, std::string_view call) {
     add(lines, R"({{"time":{},"pid":{},"thread":{},"call":"{}")",
@@ -278,7 +269,7 @@ void Tracing::closes() noexcept {
 void Tracing::queue_pair_made(const ibv_qp* qp, ibv_qp_type type, int error) noexcept {
     write_line("create_qp", error, [&](Lines& lines) {
         if (qp != nullptr) add(lines, R"(,"qp":{})", qp->qp_num);
-        add(lines, R"(,"type":"{}")", name_of(type));
+        add(lines, R"(,"type":"{}")", type_name(type));
     });
 }
 

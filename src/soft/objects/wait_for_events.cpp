@@ -122,9 +122,9 @@ void take_news(CompletionChannel& channel, const std::array<pollfd, 3>& sources)
 }
 
 template <class Object>
-void acknowledge(Object& object, std::uint32_t& completed) noexcept {
+void acknowledge(Object& object, std::uint32_t& completed, unsigned count = 1) noexcept {
     pthread_mutex_lock(&object.mutex);
-    ++completed;
+    completed += count;
     pthread_cond_broadcast(&object.cond);
     pthread_mutex_unlock(&object.mutex);
 }
@@ -227,10 +227,7 @@ int get_cq_event(ibv_comp_channel* public_channel, ibv_cq** queue, void** queue_
 }
 
 void ack_cq_events(ibv_cq* cq, unsigned count) noexcept {
-    pthread_mutex_lock(&cq->mutex);
-    cq->comp_events_completed += count;
-    pthread_cond_broadcast(&cq->cond);
-    pthread_mutex_unlock(&cq->mutex);
+    acknowledge(*cq, cq->comp_events_completed, count);
 }
 
 // Not noexcept: programs cancel the thread that waits here (pthread_cancel unwinds it).

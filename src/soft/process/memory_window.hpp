@@ -13,7 +13,6 @@
 
 namespace millrace::soft {
 
-struct Context;
 struct MemoryWindow;
 struct Registration;
 
@@ -38,7 +37,6 @@ struct WindowBinding {
 };
 
 struct MemoryWindow : ibv_mw {
-    Context* owner = nullptr;
     std::uint32_t index = 0;      ///< of all its keys; the program chooses the low 8 bits
     std::atomic<int> waiting{0};  ///< requests in send queues that name it
 

@@ -3,6 +3,7 @@
 // (queue_pairs.hpp). Used by the verbs objects of this folder.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -14,6 +15,7 @@
 #include "fabric/fabric.hpp"
 #include "process/windows.hpp"
 #include "system/counters.hpp"
+#include "system/guarded.hpp"
 #include "system/object_limit.hpp"
 
 namespace millrace::soft {
@@ -28,6 +30,18 @@ struct CompletionChannel;
 class CopyService;
 class DatagramTargets;
 class QueuePairs;
+struct QueuePair;
+
+/// The queue pairs, for QueuePairs. Their lock is also held while one changes what it is connected
+/// to.
+struct ListedQueuePairs {
+    std::vector<QueuePair*> all;
+    std::vector<std::shared_ptr<QueuePair>> kept;  ///< destroyed; a stopped executor is in them
+    std::vector<std::shared_ptr<void>> retired_mappings;  ///< executors may still know them
+    std::array<std::uint64_t, count_kinds> retired{};     ///< counts of those that are gone
+    std::uint64_t last_letting_go = 0;
+};
+using QueuePairsHeld = Held<ListedQueuePairs>;
 
 class Process {
   public:
@@ -39,8 +53,7 @@ class Process {
         return next_pd_.fetch_add(1, std::memory_order_relaxed);
     }
 
-    /// Held while a queue pair changes what it is connected to.
-    [[nodiscard]] std::mutex& queue_pairs_mutex() noexcept { return mutex_; }
+    [[nodiscard]] Guarded<ListedQueuePairs>& listed() noexcept { return listed_; }
 
     /// A number for a region about to be registered; see QueuePairs::fence_region.
     [[nodiscard]] std::uint64_t next_registration() noexcept {
@@ -99,7 +112,6 @@ class Process {
   private:
     std::shared_ptr<Node> node_;
     const std::string fabric_;
-    std::mutex mutex_;
     Counters counters_;
     std::mutex events_mutex_;  ///< a leaf, but for the events' own
     std::tuple<std::vector<AsynchronousEvents*>, std::vector<CompletionChannel*>> rung_;
@@ -114,6 +126,7 @@ class Process {
     std::uint64_t look_interval_;
     std::shared_ptr<DatagramTargets> datagram_targets_;
     std::shared_ptr<CopyService> copies_;
+    Guarded<ListedQueuePairs> listed_;
     std::shared_ptr<QueuePairs> queue_pairs_;  ///< the last: it uses the others until its end
 };
 

@@ -1,6 +1,5 @@
 // The peer that a queue pair is connected to: its node, its block and, of its shared receive queue,
-// the pool's, mapped here. Part of the queue pair; changed with the process mutex by who
-// holds `sends` and `theirs`, so that any of them will do to look at it.
+// the pool's, mapped here. Part of the queue pair, behind its locks.
 #pragma once
 
 #include <cstdint>

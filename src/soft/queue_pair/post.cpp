@@ -110,7 +110,7 @@ void append_pending(SendHeld held, QueuePair& qp, const ibv_send_wr& wr, std::ui
     if (is_local(wr.opcode)) [[unlikely]] {
         return qp.run_local(held, local_operation_of(wr, flags, slot));
     }
-    HazardScope scope{qp.block.hazard->send, qp.asymmetric};
+    HazardScope scope{qp.block.hazard->send, qp.asymmetric()};
     Executor& own = qp.sends(held).own;
     const Progress progress = own.run(request_of(wr, flags, slot));
     if (progress != Progress::done && own.abandoned()) [[unlikely]]
@@ -189,13 +189,13 @@ void append_pending(SendHeld held, QueuePair& qp, const ibv_send_wr& wr, std::ui
 
 }  // namespace
 
-std::uint32_t allowed_opcodes(const QueuePair& qp) noexcept {
+std::uint32_t allowed_opcodes(SendHeld held, const QueuePair& qp) noexcept {
     if (qp.qp_type == IBV_QPT_UD) return 1U << IBV_WR_SEND | 1U << IBV_WR_SEND_WITH_IMM;
     std::uint32_t allowed = 1U << IBV_WR_RDMA_WRITE | 1U << IBV_WR_RDMA_WRITE_WITH_IMM |
                             1U << IBV_WR_SEND | 1U << IBV_WR_SEND_WITH_IMM |
                             1U << IBV_WR_SEND_WITH_INV | 1U << IBV_WR_BIND_MW |
                             1U << IBV_WR_LOCAL_INV;
-    if (qp.reliable() && qp.attributes.max_rd_atomic > 0) {
+    if (qp.reliable() && qp.sends(held).attributes.max_rd_atomic > 0) {
         allowed |= 1U << IBV_WR_RDMA_READ | 1U << IBV_WR_ATOMIC_CMP_AND_SWP |
                    1U << IBV_WR_ATOMIC_FETCH_AND_ADD;
     }
@@ -320,12 +320,12 @@ void end_lone_write(SendHeld held, QueuePair& qp) noexcept {
         // Before it runs: the completion may be polled by another thread at once.
         qp.slots.advance(held, slot + 1);
         if (one_piece && raw_opcode(*wr) == IBV_WR_RDMA_WRITE) [[likely]] {
-            const HazardScope scope{qp.block.hazard->send, qp.asymmetric,
+            const HazardScope scope{qp.block.hazard->send, qp.asymmetric(),
                                     name_pair(wr->sg_list[0].lkey, wr->wr.rdma.rkey)};
             if (sends.own.write_at_once(*wr, flags, index)) [[likely]]
                 continue;
         } else if (one_piece) {
-            const HazardScope scope{qp.block.hazard->send, qp.asymmetric, names_none};
+            const HazardScope scope{qp.block.hazard->send, qp.asymmetric(), names_none};
             if (sends.own.send_at_once(*wr, flags, index)) [[likely]]
                 continue;
         }
@@ -417,7 +417,7 @@ int post_recv(ibv_qp* public_qp, ibv_recv_wr* wr, ibv_recv_wr** bad) noexcept {
     if (flushing) [[unlikely]]
         static_cast<CompletionQueue*>(qp.recv_cq)->flushed();
     // Published, then looked: the peer's deferral does it the other way round.
-    light_fence(qp.asymmetric);
+    light_fence(qp.asymmetric());
     qp.run_peer_pending_if_any();
     return error;
 }

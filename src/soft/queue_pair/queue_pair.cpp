@@ -20,9 +20,10 @@ namespace millrace::soft {
 
 using namespace std::chrono_literals;
 
-void QueuePair::set_state(SendHeld, ibv_qp_state next) noexcept {
+void QueuePair::set_state(SendHeld held, ibv_qp_state next) noexcept {
     std::atomic_ref{state}.store(next, std::memory_order_relaxed);
-    const std::uint64_t word = make_state_word(memory.generation, memory.index, resets, next);
+    const std::uint64_t word =
+        make_state_word(memory.generation, memory.index, sends(held).resets, next);
     state_word.store(word, std::memory_order_release);
     block.control->state_word.store(word, std::memory_order_release);
 }
@@ -42,15 +43,15 @@ void QueuePair::see_hazards(SeenHazards& hazards) const noexcept {
     seen[2] = seen[3] = 0;
     hazards.copying = owner->process->copies().working();
     if (datagram != nullptr) hazards.complete = datagram->see(hazards.senders);
-    if (!connection) return;
-    const HazardLine& peers = *connection.view().hazard;
+    if (!connection_) return;
+    const HazardLine& peers = *connection_.view().hazard;
     seen[2] = peers.send.word.load(std::memory_order_acquire);
     seen[3] = peers.run.word.load(std::memory_order_acquire);
 }
 
 bool QueuePair::executors_out(const SeenHazards& hazards, const FencedKey* region) const noexcept {
     const std::uint64_t* const seen = hazards.words;
-    const unsigned others = connection.to_self() ? named_by_both : 0U;
+    const unsigned others = connection_.to_self() ? named_by_both : 0U;
     const auto out = [&](const Hazard& hazard, std::uint64_t before, NamedBy mine) {
         return (before & 1) == 0 || hazard.word.load(std::memory_order_acquire) != before ||
                (region != nullptr && !region->may_be_in(hazard, mine | others));
@@ -63,8 +64,8 @@ bool QueuePair::executors_out(const SeenHazards& hazards, const FencedKey* regio
     for (const SeenSender& one : hazards.senders) {
         if (!datagram->sender_out(one.node, one.word, region)) return false;
     }
-    if (!connection || connection.lost()) return true;
-    const HazardLine& peers = *connection.view().hazard;
+    if (!connection_ || connection_.lost()) return true;
+    const HazardLine& peers = *connection_.view().hazard;
     return out(peers.send, seen[2], named_by_receiver) && out(peers.run, seen[3], named_by_sender);
 }
 
@@ -82,13 +83,14 @@ bool QueuePair::wait_for_executors(const FencedKey* region) const noexcept {
 
 void QueuePair::check_timers(SendHeld held) noexcept {
     SendSide& my = sends(held);
+    const ibv_qp_attr& attributes = my.attributes;
     if (my.stall.why() == Progress::done || (state != IBV_QPS_RTS && state != IBV_QPS_SQD)) return;
     std::chrono::nanoseconds limit{};
     ibv_wc_status status = IBV_WC_RETRY_EXC_ERR;
     if (my.stall.why() == Progress::no_receive) {
         if (attributes.rnr_retry == 7) return;
         const std::uint32_t code =
-            connection.view().control->min_rnr_timer.load(std::memory_order_relaxed) & 31;
+            connection_.view().control->min_rnr_timer.load(std::memory_order_relaxed) & 31;
         limit = attributes.rnr_retry * rnr_time(code);
         status = IBV_WC_RNR_RETRY_EXC_ERR;
     } else {
@@ -143,7 +145,13 @@ void QueuePair::look_after_pool() noexcept {
 }
 
 void QueuePair::service() noexcept {
-    hear_wishes(false);
+    if (hear_wishes()) [[unlikely]] {
+        if (const auto listed = owner->process->listed().try_hold(); listed) {
+            grant_copies(listed);
+        } else {
+            block.fault->wishes.fetch_or(wish_copies, std::memory_order_relaxed);  // next time
+        }
+    }
     if (cable != nullptr) look_for_peer_pending();  // on a shaped link it comes when it is due
     if (pool != nullptr) [[unlikely]]
         look_after_pool();
@@ -151,18 +159,17 @@ void QueuePair::service() noexcept {
     // It was not there when we went to RTR. Rare: look again every now and then.
     bool run_again = false;
     {
-        const std::unique_lock process{owner->process->queue_pairs_mutex(), std::try_to_lock};
-        if (!process) return;
+        const auto listed = owner->process->listed().try_hold();
+        if (!listed) return;
         const auto held = sends.hold();
         const ErrandPause run_pause{theirs.lock(), run_again};
         const auto now = base::Clock::now();
-        if (!connection && now >= held->next_connect && state >= IBV_QPS_RTR &&
+        if (!connection_ && now >= held->next_connect && state >= IBV_QPS_RTR &&
             state <= IBV_QPS_SQD) {
             held->next_connect = now + 1ms;
-            connect(held, theirs.held_by_hand());
-            if (mode_refused)
+            if (!connect(listed, held, theirs.held_by_hand()))
                 begin_error(held, IBV_WC_RETRY_EXC_ERR, IBV_WC_WR_FLUSH_ERR, std::nullopt);
-            run_again = static_cast<bool>(connection);
+            run_again = static_cast<bool>(connection_);
         }
     }
     if (!run_again) return;
@@ -176,33 +183,31 @@ void QueuePair::catch_up() noexcept {
     static_cast<void>(serve(sends.hold()));
 }
 
-void QueuePair::look_after() noexcept {
-    hear_wishes(true);
+void QueuePair::look_after(QueuePairsHeld listed) noexcept {
+    if (hear_wishes()) grant_copies(listed);
     if (pool != nullptr) pool->check_limit();
     const bool fault = block.fault->receive.load(std::memory_order_acquire) != 0;
     // The lock is its poster's: others take it only if there is a reason.
-    if (!fault && !draining() && !connection.lost()) return;
+    if (!fault && !draining() && !connection_.lost()) return;
     static_cast<void>(serve(sends.hold()));
 }
 
-void QueuePair::grant_wishes(bool process_held) noexcept {
+bool QueuePair::take_wishes() noexcept {
     const std::uint32_t wishes = block.fault->wishes.exchange(0, std::memory_order_acquire);
     if ((wishes & wish_established) != 0 && !established_told.exchange(true)) {
         raise_async_event(*this, IBV_EVENT_COMM_EST);
     }
-    if ((wishes & wish_copies) == 0) return;
-    std::unique_lock process{owner->process->queue_pairs_mutex(), std::defer_lock};
-    if (!process_held && !process.try_lock()) {
-        block.fault->wishes.fetch_or(wish_copies, std::memory_order_relaxed);  // next time
-        return;
-    }
+    return (wishes & wish_copies) != 0;
+}
+
+void QueuePair::grant_copies(QueuePairsHeld listed) noexcept {
     if (datagram != nullptr) {
         Node& node = owner->process->node();
         datagram->senders().for_each_wish([&](std::uint32_t number) {
             try {
                 auto sender = node.peer(number);
                 if (sender == nullptr || sender->is_self()) return;
-                owner->process->copies().serve_sender(copy_granter(), std::move(sender));
+                owner->process->copies().serve_sender(listed, copy_granter(), std::move(sender));
             } catch (const std::exception& error) {
                 base::log(base::LogLevel::warn, "soft", "cannot serve copies to node {}: {}",
                           number, error.what());
@@ -210,8 +215,8 @@ void QueuePair::grant_wishes(bool process_held) noexcept {
         });
         return;
     }
-    if (connection && !connection.to_self())
-        owner->process->copies().serve(copy_granter(), *connection.peer(), true);
+    if (connection_ && !connection_.to_self())
+        owner->process->copies().serve(listed, copy_granter(), *connection_.peer(), true);
 }
 
 void QueuePair::tell_faults(SendHeld held, ibv_wc_status send,
@@ -223,7 +228,7 @@ void QueuePair::tell_faults(SendHeld held, ibv_wc_status send,
                                      fault.send_amount.load(std::memory_order_relaxed)));
     }
     if (fault.receive.load(std::memory_order_relaxed) != 0) {
-        tell_refusal(qp_num, attributes.dest_qp_num, receive,
+        tell_refusal(qp_num, destination.load(std::memory_order_relaxed), receive,
                      Reason::of(fault.receive_reason.load(std::memory_order_relaxed),
                                 fault.receive_amount.load(std::memory_order_relaxed)));
     }
@@ -276,7 +281,7 @@ bool QueuePair::take_failures(SendHeld held) noexcept {
     }
     // It died as it stood. A peer that destroyed its queue pair before it ended is no death: as on
     // a wire, nobody is told, and only what is sent to it fails in time.
-    if (!reliable() || !connection.lost() || !my.own.receiver_stands()) return false;
+    if (!reliable() || !connection_.lost() || !my.own.receiver_stands()) return false;
     begin_error(held, IBV_WC_RETRY_EXC_ERR, IBV_WC_WR_FLUSH_ERR, IBV_EVENT_QP_FATAL);
     return true;
 }
@@ -305,7 +310,7 @@ bool QueuePair::serve(SendHeld held) noexcept {
         cable->expect();
     }
     if (draining_) finish_draining(held);
-    return !connection && state >= IBV_QPS_RTR && transport == nullptr;
+    return !connection_ && state >= IBV_QPS_RTR && transport == nullptr;
 }
 
 }  // namespace millrace::soft

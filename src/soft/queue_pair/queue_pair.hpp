@@ -2,9 +2,9 @@
 // <millrace/soft/device.hpp> are in queue_pair.cpp (life) and queue_pair_states.cpp (modify),
 // the posting in post.cpp.
 //
-// Locks, in the order in which they may be taken: process mutex, completion queues (both: the one
-// at the lower address first), that of `sends`. Those of `receives` and `theirs` are taken alone or
-// inside those.
+// Locks, in the order in which they may be taken: that of the process's list, completion queues
+// (both: the one at the lower address first), that of `sends`. Those of `receives` and `theirs` are
+// taken alone or inside those.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -79,6 +79,9 @@ struct SendSide {
     base::Clock::time_point next_connect{};
     Ending ending;
     SeenHazards seen_hazards;
+    ibv_qp_attr attributes{};
+    bool leads_to_port = false;  ///< its address vector
+    std::uint32_t resets = 0;
 };
 
 struct QueuePair : ExtendableQueuePair {
@@ -91,6 +94,7 @@ struct QueuePair : ExtendableQueuePair {
   private:
     std::atomic<bool> at_once_{false};
     std::atomic<bool> draining_{false};
+    std::atomic<bool> asymmetric_{false};
 
   public:
     Guarded<SendSide, ThreadLock> sends{block};
@@ -107,6 +111,8 @@ struct QueuePair : ExtendableQueuePair {
     CompletionSource send_source;
     CompletionSource receive_source;
     std::atomic<ibv_wc_status> receive_status{IBV_WC_WR_FLUSH_ERR};  ///< of the first flushed one
+    std::atomic<std::uint32_t> fault_slot{0};  ///< 1 + the receive of the pool that failed, 0: none
+    std::atomic<std::uint32_t> destination{0};  ///< number of the queue pair it is connected to
 
     // --- the receive side ---
     alignas(cache_line) ReceiveQueue receives;
@@ -119,38 +125,48 @@ struct QueuePair : ExtendableQueuePair {
     /// Null: its requests are executed at the doorbell, or wait in the pending ring. Called by who
     /// holds `sends`.
     std::unique_ptr<Transport> transport;
-    std::uint32_t fault_slot = 0;  ///< 1 + the receive of the pool that failed, 0: none
 
     // --- running the peer's pending sends ---
     alignas(cache_line) Guarded<PeerExecutor, ErrandLock> theirs;
     std::atomic<const PendingLine*> peer_pending{nullptr};  ///< null: not connected
     Counters run_counters;
 
-    // --- the connection; changed with the process mutex, by who holds `sends` and `theirs` ---
-    Connection connection;
-    bool asymmetric = false;
+  private:
+    Connection connection_;
 
+  public:
     // --- facts ---
     End end;                                      ///< as executors and the copy service know it
     std::unique_ptr<WorkRequests> work_requests;  ///< of an ibv_qp_ex
     Context* owner = nullptr;
     Block memory;
     Geometry geometry;
-    std::uint32_t resets = 0;
     std::atomic<std::uint32_t> access{0};
-    ibv_qp_attr attributes{};
-    bool leads_to_port = false;  ///< its address vector
-    PathLine path{};             ///< as in the block, where the peer may have changed it
+    PathLine path{};  ///< as in the block, where the peer may have changed it
     ibv_qp_init_attr created{};
     std::unique_ptr<CableQueue> cable;  ///< of a connected one; null: mode `fast`
     CableEnd* on_cable = nullptr;       ///< that, or what a UD queue pair has in flight
-    bool mode_refused = false;          ///< by `connect`: the peer's differs from ours
-    std::mutex modify_mutex;
+    std::mutex modify_mutex;            ///< one change of state after the other
 
     std::atomic<bool> established_told{false};
-    /// A stopped executor never let go: what was registered up to here may still be copied.
-    std::atomic<bool> broken{false};
-    std::uint64_t broken_at = 0;
+    /// Not 0: a stopped executor never let go, and may still copy what was registered before the
+    /// one with this number.
+    std::atomic<std::uint64_t> broken{0};
+
+    /// Who it is connected to. That changes by who holds the process's queue pairs, `sends` and
+    /// `theirs`, so that any of them will do to look.
+    [[nodiscard]] const Connection& connection(QueuePairsHeld) const noexcept {
+        return connection_;
+    }
+    [[nodiscard]] const Connection& connection(SendHeld) const noexcept { return connection_; }
+    [[nodiscard]] const Connection& connection(TheirsHeld) const noexcept { return connection_; }
+    /// Do light fences do, for all that executes on this connection?
+    [[nodiscard]] bool asymmetric() const noexcept {
+        return asymmetric_.load(std::memory_order_relaxed);
+    }
+    void set_asymmetric(SendHeld, bool now) noexcept {
+        asymmetric_.store(now, std::memory_order_relaxed);
+    }
 
     /// The soft device's lot after everything: pending work, faults, deaths, timers. Called by the
     /// poller of either completion queue; passes over what another thread is busy with.
@@ -177,8 +193,8 @@ struct QueuePair : ExtendableQueuePair {
     void await_landing() noexcept;
 
     /// The same as `service` by a thread that waits for events, of what a peer has done or its
-    /// death. With the process mutex.
-    void look_after() noexcept;
+    /// death.
+    void look_after(QueuePairsHeld listed) noexcept;
 
     /// Goes to ERROR: the first outstanding send gets `send`, the first receive `receive`. Does not
     /// wait; `settle` finishes it.
@@ -228,14 +244,13 @@ struct QueuePair : ExtendableQueuePair {
     /// agree. `both`: of the peer's sends, too.
     void tell_of_way(SendHeld held, bool both) noexcept;
 
-    /// Finds the peer and its block, if it is there. With the process mutex.
-    void connect(SendHeld held, TheirsHeld) noexcept;
-    void disconnect(SendHeld held, TheirsHeld run) noexcept;
-    void watch_peer() const noexcept;
+    /// Finds the peer and its block, if it is there. False: its device is in another mode.
+    [[nodiscard]] bool connect(QueuePairsHeld listed, SendHeld held, TheirsHeld) noexcept;
+    void disconnect(QueuePairsHeld listed, SendHeld held, TheirsHeld run) noexcept;
 
     /// Makes both executors forget where the peer's memory is mapped here. False: one of them is
-    /// at work. With the process mutex.
-    [[nodiscard]] bool forget_regions() noexcept;
+    /// at work.
+    [[nodiscard]] bool forget_regions(QueuePairsHeld) noexcept;
 
     /// Of a UD queue pair: lets go of receivers that are gone. False: a sender is at work.
     [[nodiscard]] bool forget_gone_receivers() noexcept;
@@ -277,7 +292,7 @@ struct QueuePair : ExtendableQueuePair {
         if (pool->entries() <= receives.mask + 1) [[likely]]
             return;
         // The queue has grown: a request may have waited for room, and not for a receive.
-        light_fence(asymmetric);
+        light_fence(asymmetric());
         run_peer_pending_if_any();
     }
 
@@ -289,7 +304,7 @@ struct QueuePair : ExtendableQueuePair {
         at_once_.store(now, std::memory_order_relaxed);
         static_assert(offsetof(ExecutionLines, fault) == cache_line);
         sends(held).lines_at_once =
-            now && asymmetric ? reinterpret_cast<ExecutionLines*>(block.hazard) : nullptr;
+            now && asymmetric() ? reinterpret_cast<ExecutionLines*>(block.hazard) : nullptr;
     }
 
     /// All positions in the block, as at the beginning. Nobody uses it.
@@ -312,12 +327,13 @@ struct QueuePair : ExtendableQueuePair {
   private:
     /// What runs the peer's pending sends; null: it is not connected, or there is no memory.
     [[nodiscard]] Executor* their_executor(TheirsHeld run) noexcept;
-    /// What the peer has left for us to do. `process_held`: the process mutex is.
-    void hear_wishes(bool process_held) noexcept {
-        if (block.fault->wishes.load(std::memory_order_relaxed) != 0) [[unlikely]]
-            grant_wishes(process_held);
+    /// What the peer has left for us to do. True: it wants to have something copied.
+    [[nodiscard]] bool hear_wishes() noexcept {
+        return block.fault->wishes.load(std::memory_order_relaxed) != 0 && take_wishes();
     }
-    void grant_wishes(bool process_held) noexcept;
+    [[nodiscard, gnu::cold]] bool take_wishes() noexcept;
+    void grant_copies(QueuePairsHeld listed) noexcept;
+    void watch_peer() const noexcept;
     /// In mode `strict`.
     void tell_oldest_fails(SendHeld held, ibv_wc_status status,
                            const Reason& reason) const noexcept;
@@ -345,7 +361,7 @@ struct QueuePair : ExtendableQueuePair {
 };
 
 /// Which operations the queue pair's type and its attributes let it post.
-[[nodiscard]] std::uint32_t allowed_opcodes(const QueuePair& qp) noexcept;
+[[nodiscard]] std::uint32_t allowed_opcodes(SendHeld held, const QueuePair& qp) noexcept;
 
 int post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad) noexcept;
 int post_recv(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad) noexcept;

@@ -26,7 +26,7 @@ namespace {
 // Whoever waits for an event of this queue pair hears of its peer's death.
 void QueuePair::watch_peer() const noexcept {
     const auto watch = [&](int epoll) {
-        PeerNode& peer = *connection.peer();
+        PeerNode& peer = *connection_.peer();
         if (peer.watch_from(epoll)) return;
         base::log(base::LogLevel::warn, "soft",
                   "watch the life of process {} for queue pair {:#x}: {}; who waits for an event "
@@ -42,11 +42,10 @@ void QueuePair::watch_peer() const noexcept {
     if (recv_cq->channel != send_cq->channel) watch_for(recv_cq->channel);
 }
 
-void QueuePair::connect(SendHeld held, TheirsHeld) noexcept {
+bool QueuePair::connect(QueuePairsHeld listed, SendHeld held, TheirsHeld) noexcept {
     SendSide& my = sends(held);
-    mode_refused = false;
     my.told_of_way_there = my.told_of_way_here = false;
-    const std::uint32_t destination = attributes.dest_qp_num;
+    const std::uint32_t number = destination.load(std::memory_order_relaxed);
     End other;
     other.type = qp_type;
     other.strict = end.strict;
@@ -57,43 +56,45 @@ void QueuePair::connect(SendHeld held, TheirsHeld) noexcept {
         my.own.connect(node, nullptr, end, other, false, &counters);
     }
     try {
-        if (!connection.open(*node, destination)) return;
-        const ModeLine& mode = *connection.view().mode;
+        if (!connection_.open(*node, number)) return true;
+        const ModeLine& mode = *connection_.view().mode;
         if (cable == nullptr ? !is_fast(mode) : !cable->agrees_with(mode)) {
-            mode_refused = true;
             base::log(base::LogLevel::error, "soft",
                       "connect queue pair {:#x} to {:#x} of process {}: their devices are in "
                       "different modes, here '{}', there '{}'; set MILLRACE_SOFT_MODE to the same "
                       "for both",
-                      qp_num, destination, connection.peer()->pid(),
-                      describe_agreement(owner->mode), describe(mode));
-            return connection.close();
+                      qp_num, number, connection_.peer()->pid(), describe_agreement(owner->mode),
+                      describe(mode));
+            connection_.close();
+            return false;
         }
         watch_peer();
-        other.pool = connection.open_pool();
+        other.pool = connection_.open_pool();
     } catch (const std::exception& error) {
-        base::log(base::LogLevel::warn, "soft", "cannot reach queue pair {:#x}: {}", destination,
+        base::log(base::LogLevel::warn, "soft", "cannot reach queue pair {:#x}: {}", number,
                   error.what());
-        return connection.close();
+        connection_.close();
+        return true;
     }
-    PeerNode* const peer = connection.peer().get();
-    asymmetric = node->membarrier() && peer->asymmetric_fences();
-    if (pool != nullptr && !asymmetric) pool->need_full_fences();
-    other.block = connection.view();
-    other.qpn = destination;
-    other.generation = connection.generation();
-    block.control->destination.store(make_destination(other.generation, destination),
+    PeerNode* const peer = connection_.peer().get();
+    set_asymmetric(held, node->membarrier() && peer->asymmetric_fences());
+    if (pool != nullptr && !asymmetric()) pool->need_full_fences();
+    other.block = connection_.view();
+    other.qpn = number;
+    other.generation = connection_.generation();
+    block.control->destination.store(make_destination(other.generation, number),
                                      std::memory_order_release);
-    my.own.connect(node, peer, end, other, asymmetric, &counters);
+    my.own.connect(node, peer, end, other, asymmetric(), &counters);
     my.own.open_bell_of_first();
     if (CopyService::likely_needed(*peer))
-        owner->process->copies().serve(copy_granter(), *peer, false);
+        owner->process->copies().serve(listed, copy_granter(), *peer, false);
     peer_pending.store(other.block.pending, std::memory_order_release);
+    return true;
 }
 
 void QueuePair::tell_of_way(SendHeld held, bool both) noexcept {
     SendSide& my = sends(held);
-    const std::uint32_t other = attributes.dest_qp_num;
+    const std::uint32_t other = destination.load(std::memory_order_relaxed);
     const auto tell = [](bool& told, const Reason& way, std::uint32_t from, std::uint32_t to) {
         if (told || way.kind == ReasonKind::none) return;
         told = true;
@@ -103,12 +104,12 @@ void QueuePair::tell_of_way(SendHeld held, bool both) noexcept {
     if (both) tell(my.told_of_way_here, my.own.way_back(), other, qp_num);
 }
 
-void QueuePair::disconnect(SendHeld held, TheirsHeld run) noexcept {
+void QueuePair::disconnect(QueuePairsHeld listed, SendHeld held, TheirsHeld run) noexcept {
     peer_pending.store(nullptr, std::memory_order_release);
     sends(held).own.disconnect();
     if (theirs(run) != nullptr) theirs(run)->disconnect();
-    owner->process->copies().forget(end);
-    connection.close();
+    owner->process->copies().forget(listed, end);
+    connection_.close();
 }
 
 bool QueuePair::forget_gone_receivers() noexcept {
@@ -118,7 +119,7 @@ bool QueuePair::forget_gone_receivers() noexcept {
     return static_cast<bool>(held);
 }
 
-bool QueuePair::forget_regions() noexcept {
+bool QueuePair::forget_regions(QueuePairsHeld) noexcept {
     if (const auto held = sends.try_hold(); held) {
         held->own.forget_regions();
     } else {

@@ -32,8 +32,7 @@ void QueuePair::begin_error(SendHeld held, ibv_wc_status send, ibv_wc_status rec
 }
 
 void QueuePair::give_up(std::uint64_t registrations) noexcept {
-    broken_at = registrations;
-    broken.store(true, std::memory_order_release);
+    broken.store(registrations + 1, std::memory_order_release);
     const auto held = sends.try_hold();
     if (!held) {
         given_up.store(true, std::memory_order_relaxed);
@@ -94,7 +93,7 @@ void QueuePair::await_landing() noexcept {
     const auto landed = [&] {
         const auto held = sends.hold();
         if (on_cable->completed_has_landed()) return true;
-        if (transport == nullptr && (state != IBV_QPS_RTS || connection.lost())) {
+        if (transport == nullptr && (state != IBV_QPS_RTS || connection_.lost())) {
             return true;
         }
         static_cast<void>(serve(held));
@@ -114,10 +113,8 @@ bool QueuePair::settle(SendHeld held) noexcept {
             look_again_behind(held, waited);
             return false;
         }
-        if (!broken.load(std::memory_order_relaxed)) {
-            broken_at = owner->process->registrations();
-            broken.store(true, std::memory_order_release);
-        }
+        std::uint64_t whole = 0;
+        broken.compare_exchange_strong(whole, owner->process->registrations() + 1);
     }
     my.ending.flush();
     if (cable != nullptr) cable->release_executed();
@@ -156,17 +153,18 @@ void QueuePair::settle_shared(SendHeld) noexcept {
                             completion_slot_mask);
         }
         if (receive_status.load(std::memory_order_relaxed) != IBV_WC_WR_FLUSH_ERR) {
-            fault_slot = block.fault->receive_slot.load(std::memory_order_relaxed);
-            if (fault_slot != 0) pool->mark_done(fault_slot - 1);
+            const std::uint32_t slot = block.fault->receive_slot.load(std::memory_order_relaxed);
+            if (slot != 0) pool->mark_done(slot - 1);
+            fault_slot.store(slot, std::memory_order_release);
         }
     }
-    if (!broken.load(std::memory_order_relaxed)) pool->offer_again(memory.index, false);
+    if (broken.load(std::memory_order_relaxed) == 0) pool->offer_again(memory.index, false);
     raise_async_event(*this, IBV_EVENT_QP_LAST_WQE_REACHED);
 }
 
 bool QueuePair::flush_pooled(ibv_wc& wc) noexcept {
     if (own_pool != nullptr) return own_pool->take_oldest(wc.wr_id);
-    const std::uint32_t slot = std::exchange(fault_slot, 0);
+    const std::uint32_t slot = fault_slot.exchange(0, std::memory_order_acquire);
     return slot != 0 && pool->take_back(slot - 1, wc.wr_id);
 }
 

@@ -31,7 +31,7 @@ Progress QueuePair::run_pending(std::optional<SendHeld> own, Executor& executor,
     const auto mine_to_touch = [&] { return side == run_owner || executor.sender_same(); };
     for (;;) {
         {
-            const HazardScope scope{hazard, asymmetric, names_none};
+            const HazardScope scope{hazard, asymmetric(), names_none};
             if (side == run_peer && !executor.sender_ready()) return Progress::no_peer;
             const auto take = [&] {
                 std::uint32_t free = run_free;
@@ -61,7 +61,7 @@ Progress QueuePair::run_pending(std::optional<SendHeld> own, Executor& executor,
                     continue;
                 }
             }
-            HazardScope scope{hazard, asymmetric, names_none};  // the executor names them
+            HazardScope scope{hazard, asymmetric(), names_none};  // the executor names them
             if (side == run_peer && !executor.sender_ready()) {
                 progress = Progress::failed;
                 break;
@@ -96,7 +96,7 @@ Progress QueuePair::run_pending(std::optional<SendHeld> own, Executor& executor,
                 executor.ring_sender_async();
             }
         }
-        const HazardScope scope{hazard, asymmetric, names_none};
+        const HazardScope scope{hazard, asymmetric(), names_none};
         if (!mine_to_touch()) return progress;
         base::telling_peers();
         line.lock.store(run_free, std::memory_order_seq_cst);
@@ -116,11 +116,11 @@ Executor* QueuePair::their_executor(TheirsHeld run) noexcept {
         executor.reset(new (std::nothrow) Executor);
         if (executor == nullptr) return nullptr;
     }
-    if (!executor->connected() && connection) {
+    if (!executor->connected() && connection_) {
         // Who changes it holds both.
         const End& peer = sends(sends.held_by_hand()).own.receiver();
-        executor->connect(&owner->process->node(), connection.peer().get(), peer, end, asymmetric,
-                          &run_counters);
+        executor->connect(&owner->process->node(), connection_.peer().get(), peer, end,
+                          asymmetric(), &run_counters);
     }
     return executor->connected() ? executor.get() : nullptr;
 }
@@ -186,9 +186,9 @@ void QueuePair::look_for_peer_pending() noexcept {
 
 void QueuePair::run_peer_pending(TheirsHeld run) noexcept {
     const PeerExecutor& made = theirs(run);
-    if (!connection || (made != nullptr && made->abandoned())) return;
+    if (!connection_ || (made != nullptr && made->abandoned())) return;
     if (cable != nullptr && !peer_is_due(run)) return;
-    const PendingLine& peers = *connection.view().pending;
+    const PendingLine& peers = *connection_.view().pending;
     if (made == nullptr &&
         peers.head.load(std::memory_order_relaxed) == peers.tail.load(std::memory_order_relaxed)) {
         return;
@@ -196,7 +196,7 @@ void QueuePair::run_peer_pending(TheirsHeld run) noexcept {
     Executor* const executor = their_executor(run);
     if (executor == nullptr) return;
     static_cast<void>(
-        run_pending({}, *executor, connection.view(), block.hazard->run, run_counters));
+        run_pending({}, *executor, connection_.view(), block.hazard->run, run_counters));
     if (cable != nullptr) static_cast<void>(peer_is_due(run));
 }
 
@@ -206,12 +206,12 @@ bool QueuePair::take_landed() noexcept {
     const auto landed = [&] {
         return peer_pending.load(std::memory_order_relaxed) != nullptr &&
                (theirs(run) == nullptr || !theirs(run)->abandoned()) &&
-               connection.view().pending->step.load(std::memory_order_acquire) == step_landed;
+               connection_.view().pending->step.load(std::memory_order_acquire) == step_landed;
     };
     if (Executor* const executor = landed() ? their_executor(run) : nullptr; executor != nullptr) {
         executor->set_hurry(true);
         static_cast<void>(
-            run_pending({}, *executor, connection.view(), block.hazard->run, run_counters));
+            run_pending({}, *executor, connection_.view(), block.hazard->run, run_counters));
         executor->set_hurry(false);
     }
     const bool done = !landed();
@@ -220,7 +220,7 @@ bool QueuePair::take_landed() noexcept {
 }
 
 bool QueuePair::peer_is_due(TheirsHeld) noexcept {
-    const BlockView& peers = connection.view();
+    const BlockView& peers = connection_.view();
     const std::uint32_t head = peers.pending->head.load(std::memory_order_acquire);
     const std::uint32_t tail = peers.pending->tail.load(std::memory_order_acquire);
     std::int64_t due = cable_never;
@@ -233,7 +233,8 @@ void QueuePair::tell_oldest_fails(SendHeld held, ibv_wc_status status,
                                   const Reason& reason) const noexcept {
     if (!slots.made()) return;  // nothing was ever posted, whatever the peer has written here
     const std::uint32_t slot = slots.tail() - sends(held).pending.count();
-    tell_failure(qp_num, attributes.dest_qp_num, slots.at(slot), status, reason);
+    tell_failure(qp_num, destination.load(std::memory_order_relaxed), slots.at(slot), status,
+                 reason);
 }
 
 void QueuePair::tell_if_in_flight(std::uint32_t key) noexcept {

@@ -146,18 +146,21 @@ void remember(ibv_qp_attr& kept, const ibv_qp_attr& given, int mask) noexcept {
 
 /// Publishes what the peer has to respect.
 void publish(SendHeld held, QueuePair& qp) noexcept {
-    auto access = static_cast<std::uint32_t>(qp.attributes.qp_access_flags);
-    if (qp.attributes.max_dest_rd_atomic == 0) {  // no resources to answer with
+    const SendSide& sends = qp.sends(held);
+    const ibv_qp_attr& attributes = sends.attributes;
+    auto access = static_cast<std::uint32_t>(attributes.qp_access_flags);
+    if (attributes.max_dest_rd_atomic == 0) {  // no resources to answer with
         access &= ~std::uint32_t{IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC};
     }
-    qp.sends(held).opcodes = allowed_opcodes(qp);
+    qp.sends(held).opcodes = allowed_opcodes(held, qp);
+    qp.destination.store(attributes.dest_qp_num, std::memory_order_relaxed);
     for (auto* const word : {&qp.access, &qp.block.control->access}) {
         word->store(access, std::memory_order_relaxed);
     }
-    qp.block.control->min_rnr_timer.store(qp.attributes.min_rnr_timer, std::memory_order_relaxed);
-    qp.block.receive->qkey.store(qp.attributes.qkey, std::memory_order_relaxed);
+    qp.block.control->min_rnr_timer.store(attributes.min_rnr_timer, std::memory_order_relaxed);
+    qp.block.receive->qkey.store(attributes.qkey, std::memory_order_relaxed);
     for (PathLine* const line : {&qp.path, qp.block.path}) {
-        describe_path(*line, qp.attributes, qp.leads_to_port);
+        describe_path(*line, attributes, sends.leads_to_port);
     }
 }
 
@@ -189,12 +192,12 @@ void clear_source(PollHeld held, CompletionQueue& cq, CompletionSource& source) 
     source.position.store(first_position, std::memory_order_relaxed);
     source.limit.store(first_position, std::memory_order_relaxed);
     source.flushing.store(false, std::memory_order_relaxed);
-    source.arm_position = first_position;
+    source.polled_by(held).arm_position = first_position;
     if (!source.send && qp.own_pool != nullptr) {
         qp.own_pool->clear(*qp.datagram);
     } else if (!source.send && qp.pool != nullptr) {
         // What it has taken from a shared receive queue and nobody has polled is offered again.
-        qp.fault_slot = 0;
+        qp.fault_slot.store(0, std::memory_order_relaxed);
         qp.pool->offer_again(qp.memory.index, true, qp.datagram.get());
     }
     cq.moved(held, source);
@@ -202,7 +205,8 @@ void clear_source(PollHeld held, CompletionQueue& cq, CompletionSource& source) 
 }
 
 /// With all locks: nobody may see one half of it, or set something in between.
-void clear(PollHeld polls, SendHeld held, TheirsHeld run, QueuePair& qp) noexcept {
+void clear(QueuePairsHeld listed, PollHeld polls, SendHeld held, TheirsHeld run,
+           QueuePair& qp) noexcept {
     SendSide& sends = qp.sends(held);
     clear_source(polls, *static_cast<CompletionQueue*>(qp.send_cq), qp.send_source);
     clear_source(polls, *static_cast<CompletionQueue*>(qp.recv_cq), qp.receive_source);
@@ -226,7 +230,7 @@ void clear(PollHeld polls, SendHeld held, TheirsHeld run, QueuePair& qp) noexcep
     sends.stall.end();
     sends.ending.first_unexecuted = first_position;
     if (qp.cable != nullptr) qp.cable->restart();
-    qp.disconnect(held, run);
+    qp.disconnect(listed, held, run);
 }
 
 int to_reset(QueuePair& qp) noexcept {
@@ -234,7 +238,7 @@ int to_reset(QueuePair& qp) noexcept {
     {
         const auto held = qp.sends.hold();
         qp.execute_at_once(held, false);
-        ++qp.resets;  // what peers know of it is no longer true
+        ++held->resets;  // what peers know of it is no longer true
         if (qp.transport != nullptr) {
             qp.transport->abort();
             qp.transport->restart();
@@ -244,7 +248,7 @@ int to_reset(QueuePair& qp) noexcept {
     heavy_fence();
     if (!qp.wait_for_executors()) return EBUSY;  // a stopped executor may still write here
     qp.owner->process->windows().leave(qp.block.windows);
-    const std::lock_guard process{qp.owner->process->queue_pairs_mutex()};
+    const auto listed = qp.owner->process->listed().hold();
     auto* first = static_cast<CompletionQueue*>(qp.send_cq);
     auto* second = static_cast<CompletionQueue*>(qp.recv_cq);
     if (std::less<>{}(second, first)) std::swap(first, second);
@@ -256,8 +260,8 @@ int to_reset(QueuePair& qp) noexcept {
     const ErrandPause run_pause{qp.theirs.lock(), run_again};
     ReceiveQueue::Pause receives{qp.receives};
     receives.clear();
-    clear(polls, held, qp.theirs.held_by_hand(), qp);
-    qp.broken.store(false, std::memory_order_relaxed);
+    clear(listed, polls, held, qp.theirs.held_by_hand(), qp);
+    qp.broken.store(0, std::memory_order_relaxed);
     qp.set_state(held, IBV_QPS_RESET);
     return 0;
 }
@@ -270,7 +274,7 @@ int leave_send_error(QueuePair& qp, const ibv_qp_attr& attributes, int mask) noe
     if (qp.state != IBV_QPS_SQE) return EINVAL;  // an error came in between
     if (!qp.end_send_error(turn, held)) return EBUSY;
     cq->look_for_flushing(turn);
-    remember(qp.attributes, attributes, mask);
+    remember(held->attributes, attributes, mask);
     publish(held, qp);
     return 0;
 }
@@ -300,14 +304,14 @@ int modify_queue_pair(ibv_qp* public_qp, ibv_qp_attr* attributes, int mask) noex
     const bool leads = (mask & IBV_QP_AV) != 0 && leads_to_port(qp.context, attributes->ah_attr);
     bool run_again = to == IBV_QPS_RTR;
     {
-        const std::lock_guard process{qp.owner->process->queue_pairs_mutex()};
+        const auto listed = qp.owner->process->listed().hold();
         const auto held = qp.sends.hold();
         SendSide& sends = *held;
         const ErrandPause run_pause{qp.theirs.lock(), run_again};
         const TheirsHeld run = qp.theirs.held_by_hand();
         if (qp.state != from) return EINVAL;  // an error came in between
-        remember(qp.attributes, *attributes, mask);
-        if ((mask & IBV_QP_AV) != 0) qp.leads_to_port = leads;
+        remember(sends.attributes, *attributes, mask);
+        if ((mask & IBV_QP_AV) != 0) sends.leads_to_port = leads;
         publish(held, qp);
         if ((mask & (IBV_QP_AV | IBV_QP_SQ_PSN)) != 0) {
             sends.own.look_at_way_again();
@@ -315,11 +319,10 @@ int modify_queue_pair(ibv_qp* public_qp, ibv_qp_attr* attributes, int mask) noex
         }
         if (to == IBV_QPS_RTR && from == IBV_QPS_INIT && qp.transport == nullptr) {
             errno = 0;
-            qp.connect(held, run);
+            if (!qp.connect(listed, held, run)) return EINVAL;
             // A peer that is not there may come later; our own descriptors would only be missed
             // again and again, and nobody would say so.
-            if (!qp.connection && errno == EMFILE) return EMFILE;
-            if (qp.mode_refused) return EINVAL;
+            if (!qp.connection(held) && errno == EMFILE) return EMFILE;
         }
         qp.set_state(held, to);
         const bool held_back = to == IBV_QPS_RTS && sends.pending.shown() != sends.pending.tail();
@@ -356,7 +359,7 @@ int query_qp(ibv_qp* public_qp, ibv_qp_attr* attributes, int, ibv_qp_init_attr* 
     auto& qp = *static_cast<QueuePair*>(public_qp);
     qp.service();
     const std::lock_guard modify{qp.modify_mutex};
-    *attributes = qp.attributes;
+    *attributes = qp.sends.hold()->attributes;
     attributes->qp_state = attributes->cur_qp_state = qp.state_now();
     attributes->sq_draining = qp.draining() ? 1 : 0;
     *init = qp.created;

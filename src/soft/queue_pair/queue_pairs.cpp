@@ -73,18 +73,18 @@ QueuePairs::QueuePairs(Process& process)
 
 QueuePairs::~QueuePairs() {
     process_.copies().stop();
-    const std::lock_guard guard{process_.queue_pairs_mutex()};
-    publish_sums();
+    const auto held = process_.listed().hold();
+    publish_sums(held);
 }
 
 void QueuePairs::add(QueuePair& qp) {
-    const std::lock_guard guard{process_.queue_pairs_mutex()};
-    all_.push_back(&qp);
+    const auto held = process_.listed().hold();
+    held->all.push_back(&qp);
 }
 
 void QueuePairs::remove(QueuePair& qp) noexcept {
-    const std::lock_guard guard{process_.queue_pairs_mutex()};
-    if (std::erase(all_, &qp) != 0) add_to(retired_, qp);
+    const auto held = process_.listed().hold();
+    if (std::erase(held->all, &qp) != 0) add_to(held->retired, qp);
 }
 
 void QueuePairs::add_to(Sums& sums, const QueuePair& qp) noexcept {
@@ -101,9 +101,9 @@ void QueuePairs::add_to(Sums& sums, const QueuePair& qp) noexcept {
 }
 
 void QueuePairs::keep(std::unique_ptr<QueuePair> qp) noexcept {
-    const std::lock_guard guard{process_.queue_pairs_mutex()};
+    const auto held = process_.listed().hold();
     try {
-        kept_.push_back(std::move(qp));
+        held->kept.emplace_back(std::move(qp));
     } catch (const std::bad_alloc&) {
         static_cast<void>(qp.release());  // stays listed all the same
     }
@@ -119,60 +119,64 @@ void QueuePairs::tend_now(std::uint64_t now) noexcept {
 
 void QueuePairs::publish_now(std::uint64_t now) noexcept {
     // The caller may hold a completion queue's lock, which comes after the mutex.
-    const std::unique_lock guard{process_.queue_pairs_mutex(), std::try_to_lock};
-    if (!guard) return;
+    const auto held = process_.listed().try_hold();
+    if (!held) return;
     last_publication_.store(now, std::memory_order_relaxed);
-    publish_sums();
+    publish_sums(held);
     publication_cost_.store(base::ticks() - now, std::memory_order_relaxed);
 }
 
 void QueuePairs::collect(std::uint64_t now) noexcept {
-    const std::unique_lock guard{process_.queue_pairs_mutex(), std::try_to_lock};
-    if (!guard) return;
+    const auto held = process_.listed().try_hold();
+    if (!held) return;
     last_collection_.store(now, std::memory_order_relaxed);
-    let_go_of_the_gone(now);
+    let_go_of_the_gone(held, now);
     try {
-        retire_mappings();
+        retire_mappings(held);
     } catch (const std::bad_alloc&) {  // what has not been taken out is taken out next time
     }
-    if (retired_mappings_.empty()) return;
+    if (held->retired_mappings.empty()) return;
     bool forgotten = true;
-    for (QueuePair* qp : all_) forgotten &= qp->forget_regions();
+    for (QueuePair* qp : held->all) forgotten &= qp->forget_regions(held);
     try {
         for (const auto& target : process_.datagram_targets().all())
             forgotten &= target->forget_regions();
     } catch (const std::bad_alloc&) {
         forgotten = false;
     }
-    if (forgotten) retired_mappings_.clear();
+    if (forgotten) held->retired_mappings.clear();
 }
 
 /// A sender of datagrams would find out by itself, but only when it sends there again. Every
 /// second, because queue pairs end while their processes live, and at once after a death, which has
 /// cost descriptors.
-void QueuePairs::let_go_of_the_gone(std::uint64_t now) noexcept {
+void QueuePairs::let_go_of_the_gone(QueuePairsHeld held, std::uint64_t now) noexcept {
+    ListedQueuePairs& listed = process_.listed()(held);
     static const std::uint64_t seldom = base::ticks_in(std::chrono::seconds{1});
     const std::uint64_t deaths = process_.deaths();
-    if (deaths == deaths_let_go_.load(std::memory_order_relaxed) && now - last_letting_go_ < seldom)
+    if (deaths == deaths_let_go_.load(std::memory_order_relaxed) &&
+        now - listed.last_letting_go < seldom)
         return;
     bool all = true;
-    for (QueuePair* qp : all_) all &= qp->forget_gone_receivers();
+    for (QueuePair* qp : listed.all) all &= qp->forget_gone_receivers();
     process_.copies().forget_dead();
     if (!all) return;
     deaths_let_go_.store(deaths, std::memory_order_relaxed);
-    last_letting_go_ = now;
+    listed.last_letting_go = now;
 }
 
-void QueuePairs::retire_mappings() {
+void QueuePairs::retire_mappings(QueuePairsHeld held) {
+    ListedQueuePairs& listed = process_.listed()(held);
     std::vector<PeerNode*> peers;
-    for (const QueuePair* qp : all_) {
-        if (qp->connection) peers.push_back(qp->connection.peer().get());
+    for (const QueuePair* qp : listed.all) {
+        const Connection& to = qp->connection(held);
+        if (to) peers.push_back(to.peer().get());
     }
     const auto targets = process_.datagram_targets().all();
     for (const auto& target : targets) peers.push_back(&target->peer());
     std::sort(peers.begin(), peers.end());
     peers.erase(std::unique(peers.begin(), peers.end()), peers.end());
-    for (PeerNode* peer : peers) peer->retire_stale(retired_mappings_);
+    for (PeerNode* peer : peers) peer->retire_stale(listed.retired_mappings);
 }
 
 void QueuePairs::publish_before_sleep() noexcept {
@@ -181,11 +185,12 @@ void QueuePairs::publish_before_sleep() noexcept {
     if (now - last_publication_.load(std::memory_order_relaxed) >= rest) publish_now(now);
 }
 
-void QueuePairs::publish_sums() noexcept {
+void QueuePairs::publish_sums(QueuePairsHeld held) noexcept {
     if (page_ == nullptr) return;
-    Sums sums = retired_;
+    const ListedQueuePairs& listed = process_.listed()(held);
+    Sums sums = listed.retired;
     for (std::size_t i = 0; i < count_kinds; ++i) sums[i] += process_.counters().value(i);
-    for (const QueuePair* qp : all_) add_to(sums, *qp);
+    for (const QueuePair* qp : listed.all) add_to(sums, *qp);
     for (std::size_t i = 0; i < count_kinds; ++i) page_->counter(i).set(sums[i]);
 }
 
@@ -196,13 +201,13 @@ void QueuePairs::let_go_of_the_dead() noexcept {
 }
 
 void QueuePairs::look_after() noexcept {
-    const std::lock_guard guard{process_.queue_pairs_mutex()};
-    for (QueuePair* qp : all_) qp->look_after();
+    const auto held = process_.listed().hold();
+    for (QueuePair* qp : held->all) qp->look_after(held);
 }
 
 void QueuePairs::tell_of_requests_with(std::uint32_t key) noexcept {
-    const std::lock_guard guard{process_.queue_pairs_mutex()};
-    for (QueuePair* qp : all_) {
+    const auto held = process_.listed().hold();
+    for (QueuePair* qp : held->all) {
         if (qp->strict()) qp->tell_if_in_flight(key);
     }
 }
@@ -222,50 +227,54 @@ int QueuePairs::fence_region(std::uint32_t key, std::uint64_t registration) noex
     std::vector<Watched> watched;
     bool free = true;
     {
-        const std::lock_guard guard{process_.queue_pairs_mutex()};
-        for (QueuePair* qp : all_) {
-            Watched one{qp, qp->memory.index, qp->memory.generation, qp->connection.closed(), {}};
+        const auto held = process_.listed().hold();
+        for (QueuePair* qp : held->all) {
+            Watched one{
+                qp, qp->memory.index, qp->memory.generation, qp->connection(held).closed(), {}};
             qp->see_hazards(one.seen);
             if (qp->executors_out(one.seen, &region)) continue;
-            if (qp->broken.load(std::memory_order_acquire)) {
+            if (const std::uint64_t broken = qp->broken.load(std::memory_order_acquire)) {
                 // Its executor stopped before this memory was registered, or it may be in it.
-                if (registration <= qp->broken_at) free = false;
+                if (registration < broken) free = false;
                 continue;
             }
             // Of a UD queue pair, only who is stopped is to be mistrusted, not all the others.
             if (qp->datagram != nullptr &&
-                !qp->datagram->pass_stopped(one.seen.senders, registration, region)) {
+                !qp->datagram->pass_stopped(held, one.seen.senders, registration, region)) {
                 free = false;
             }
             watched.push_back(std::move(one));
         }
     }
     if (watched.empty()) return free ? 0 : EBUSY;
-    // Who is no longer listed, or connected otherwise, has waited for its executors itself. With
-    // the mutex.
-    const auto is_out = [&](const Watched& one) {
-        const auto found = std::find(all_.begin(), all_.end(), one.qp);
-        return found == all_.end() || one.qp->memory.index != one.index ||
-               one.qp->memory.generation != one.generation ||
-               one.qp->connection.closed() != one.connection ||
-               one.qp->executors_out(one.seen, &region);
+    // Who is no longer listed, or connected otherwise, has waited for its executors itself.
+    const auto forget_those_out = [&](QueuePairsHeld held) {
+        const std::vector<QueuePair*>& all = process_.listed()(held).all;
+        std::erase_if(watched, [&](const Watched& one) {
+            return std::find(all.begin(), all.end(), one.qp) == all.end() ||
+                   one.qp->memory.index != one.index ||
+                   one.qp->memory.generation != one.generation ||
+                   one.qp->connection(held).closed() != one.connection ||
+                   one.qp->executors_out(one.seen, &region);
+        });
     };
     base::NapParker parker;
     const auto out = [&] {
         process_.look_for_deaths(base::ticks());
-        const std::lock_guard guard{process_.queue_pairs_mutex()};
-        std::erase_if(watched, is_out);
+        const auto held = process_.listed().hold();
+        forget_those_out(held);
         return watched.empty();
     };
     if (base::wait_until(out, base::Deadline::after(std::chrono::seconds{1}), base::WaitPolicy{},
                          parker) == base::Status::ok) {
         return free ? 0 : EBUSY;
     }
-    const std::lock_guard guard{process_.queue_pairs_mutex()};
-    std::erase_if(watched, is_out);  // this thread may have slept for long since
+    const auto held = process_.listed().hold();
+    forget_those_out(held);  // this thread may have slept for long since
     for (const Watched& one : watched) {
         if (one.qp->datagram != nullptr && one.seen.complete) {
-            one.qp->datagram->remember_stopped(one.seen.senders, process_.registrations(), region);
+            one.qp->datagram->remember_stopped(held, one.seen.senders, process_.registrations(),
+                                               region);
             continue;
         }
         one.qp->give_up(process_.registrations());

@@ -7,15 +7,12 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <vector>
 
 #include "millrace/base/statistics.hpp"
 #include "process/process.hpp"
 #include "system/counters.hpp"
 
 namespace millrace::soft {
-
-struct QueuePair;
 
 /// The one of this process, made by the first call; the fabric is MILLRACE_FABRIC, "default".
 /// Another one, if that has changed meanwhile: what is open stays in the fabric it is in.
@@ -76,26 +73,20 @@ class QueuePairs {
     void tend_now(std::uint64_t now) noexcept;
     void publish_now(std::uint64_t now) noexcept;
     void collect(std::uint64_t now) noexcept;
-    // With the mutex held:
-    void retire_mappings();
-    void let_go_of_the_gone(std::uint64_t now) noexcept;
-    void publish_sums() noexcept;
+    void retire_mappings(QueuePairsHeld held);
+    void let_go_of_the_gone(QueuePairsHeld held, std::uint64_t now) noexcept;
+    void publish_sums(QueuePairsHeld held) noexcept;
     static void add_to(Sums& sums, const QueuePair& qp) noexcept;
 
     Process& process_;
-    std::vector<QueuePair*> all_;  ///< these and the others that are not atomic, with the mutex
-    std::vector<std::unique_ptr<QueuePair>> kept_;
     std::atomic<std::uint64_t> last_tending_{0};
     std::uint64_t tend_interval_;  ///< how often it is looked whether any of the below is due
     std::atomic<std::uint64_t> last_collection_{0};
     std::uint64_t collect_interval_;
-    std::uint64_t last_letting_go_ = 0;
-    std::atomic<std::uint64_t> deaths_let_go_{0};          ///< so many there had been then
-    std::vector<std::shared_ptr<void>> retired_mappings_;  ///< executors may still know them
+    std::atomic<std::uint64_t> deaths_let_go_{0};  ///< so many there had been then
     std::atomic<std::uint64_t> last_publication_{0};
     std::uint64_t publish_interval_;
     std::atomic<std::uint64_t> publication_cost_{0};  ///< ticks that the last one took
-    Sums retired_{};                                  ///< of queue pairs that are gone
     std::unique_ptr<base::StatisticsPage> page_;
 };
 

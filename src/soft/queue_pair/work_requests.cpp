@@ -19,39 +19,19 @@ void WorkRequests::abort() noexcept { unlock(); }
 
 int WorkRequests::complete(ibv_qp& qp, std::uint32_t room) noexcept {
     int error = error_;
+    if (error == 0 && collected_.size() > room) error = ENOMEM;
     if (error == 0 && !collected_.empty()) {
-        if (collected_.size() > room) {
-            error = ENOMEM;
-        } else {
-            // Only now do the vectors stay where they are. Inline data has a piece, too.
-            std::size_t inline_piece = pieces_.size();
-            for (const Collected& one : collected_) {
-                if ((one.request.send_flags & IBV_SEND_INLINE) != 0) ++inline_piece;
+        // Only now do the vectors stay where they are.
+        for (std::size_t i = 0; i < collected_.size(); ++i) {
+            ibv_send_wr& request = collected_[i].request;
+            request.next = i + 1 < collected_.size() ? &collected_[i + 1].request : nullptr;
+            request.sg_list = pieces_.data() + collected_[i].first;
+            if ((request.send_flags & IBV_SEND_INLINE) != 0) {
+                request.sg_list->addr += reinterpret_cast<std::uint64_t>(bytes_.data());
             }
-            try {
-                pieces_.resize(inline_piece);
-            } catch (const std::bad_alloc&) {
-                unlock();
-                return ENOMEM;
-            }
-            for (std::size_t i = 0; i < collected_.size(); ++i) {
-                ibv_send_wr& request = collected_[i].request;
-                request.next = i + 1 < collected_.size() ? &collected_[i + 1].request : nullptr;
-                if ((request.send_flags & IBV_SEND_INLINE) != 0) {
-                    ibv_sge& piece = pieces_[--inline_piece];
-                    piece.addr =
-                        reinterpret_cast<std::uint64_t>(bytes_.data() + collected_[i].first);
-                    piece.length = static_cast<std::uint32_t>(request.num_sge);  // see set_inline
-                    piece.lkey = 0;
-                    request.sg_list = &piece;
-                    request.num_sge = 1;
-                } else {
-                    request.sg_list = pieces_.data() + collected_[i].first;
-                }
-            }
-            ibv_send_wr* bad = nullptr;
-            error = qp.context->ops.post_send(&qp, &collected_.front().request, &bad);
         }
+        ibv_send_wr* bad = nullptr;
+        error = qp.context->ops.post_send(&qp, &collected_.front().request, &bad);
     }
     unlock();
     return error;
@@ -100,15 +80,17 @@ void WorkRequests::set_inline(const ibv_data_buf* pieces, std::size_t count) noe
     }
     if (collected_.back().has_data) return fail(EINVAL);
     collected_.back().has_data = true;
-    collected_.back().first = bytes_.size();
+    collected_.back().first = pieces_.size();
     request->send_flags |= IBV_SEND_INLINE;
-    request->num_sge = static_cast<int>(total);  // its length until `complete` makes the piece
+    request->num_sge = 1;
+    const std::size_t first = bytes_.size();
     try {
-        bytes_.resize(bytes_.size() + total);
+        pieces_.push_back({first, static_cast<std::uint32_t>(total), 0});  // until `complete`
+        bytes_.resize(first + total);
     } catch (const std::bad_alloc&) {
         return fail(ENOMEM);
     }
-    std::byte* to = bytes_.data() + collected_.back().first;
+    std::byte* to = bytes_.data() + first;
     for (std::size_t i = 0; i < count; ++i) {
         if (pieces[i].length > 0) std::memcpy(to, pieces[i].addr, pieces[i].length);
         to += pieces[i].length;

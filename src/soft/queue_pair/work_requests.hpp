@@ -43,7 +43,7 @@ class WorkRequests {
   private:
     struct Collected {
         ibv_send_wr request;
-        std::size_t first;  ///< sge, or byte of the inline data
+        std::size_t first;  ///< sge; of inline data, its only one
         bool has_data;
     };
     void unlock() noexcept {

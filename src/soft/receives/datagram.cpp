@@ -51,8 +51,8 @@ bool Datagram::sender_out(std::uint32_t node, std::uint64_t word,
     }
 }
 
-bool Datagram::pass_stopped(std::vector<SeenSender>& seen, std::uint64_t registration,
-                            const FencedKey& region) {
+bool Datagram::pass_stopped(QueuePairsHeld, std::vector<SeenSender>& seen,
+                            std::uint64_t registration, const FencedKey& region) {
     bool free = true;
     std::erase_if(seen, [&](const SeenSender& one) {
         for (const Stopped& known : stopped_) {
@@ -69,8 +69,8 @@ bool Datagram::pass_stopped(std::vector<SeenSender>& seen, std::uint64_t registr
     return free;
 }
 
-void Datagram::remember_stopped(const std::vector<SeenSender>& seen, std::uint64_t registrations,
-                                const FencedKey& region) {
+void Datagram::remember_stopped(QueuePairsHeld, const std::vector<SeenSender>& seen,
+                                std::uint64_t registrations, const FencedKey& region) {
     for (const SeenSender& one : seen) {
         if (!sender_out(one.node, one.word, &region)) stopped_.push_back({one, registrations});
     }

@@ -12,8 +12,13 @@
 #include "layout/block_layout.hpp"
 #include "layout/receive_pool_layout.hpp"
 #include "layout/sender_table.hpp"
+#include "system/guarded.hpp"
 
 namespace millrace::soft {
+
+/// Of the process's `listed`.
+struct ListedQueuePairs;
+using QueuePairsHeld = Held<ListedQueuePairs>;
 
 inline constexpr std::uint32_t grh_bytes = 40;
 inline constexpr std::uint32_t datagram_mtu = 4096;
@@ -47,11 +52,11 @@ class Datagram {
 
     /// For fences of regions: takes those out of `seen` that are known to be stopped. False: one
     /// of them may be copying from before `registration`.
-    [[nodiscard]] bool pass_stopped(std::vector<SeenSender>& seen, std::uint64_t registration,
-                                    const FencedKey& region);
+    [[nodiscard]] bool pass_stopped(QueuePairsHeld, std::vector<SeenSender>& seen,
+                                    std::uint64_t registration, const FencedKey& region);
     /// These did not let go for a second. `registrations`: as many regions there have been so far.
-    void remember_stopped(const std::vector<SeenSender>& seen, std::uint64_t registrations,
-                          const FencedKey& region);
+    void remember_stopped(QueuePairsHeld, const std::vector<SeenSender>& seen,
+                          std::uint64_t registrations, const FencedKey& region);
 
     /// Is there room for one more, when so many have been polled? A shared receive queue that has
     /// grown has more receives than the ring has places. With the pool's lock.
@@ -83,7 +88,7 @@ class Datagram {
     std::unique_ptr<CompletionEntry[]> ring_;
     std::unique_ptr<ArrivalFacts[]> facts_;
     std::atomic<std::uint32_t> tail_{first_position};
-    std::vector<Stopped> stopped_;  ///< with the process mutex
+    std::vector<Stopped> stopped_;
 };
 
 }  // namespace millrace::soft

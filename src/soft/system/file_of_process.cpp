@@ -5,10 +5,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <charconv>
-#include <cstring>
-#include <system_error>
-
 #include "system/process_identity.hpp"
 
 namespace millrace::soft {
@@ -19,13 +15,6 @@ std::string descriptor_path(pid_t pid, int descriptor) {
 
 std::string folder_of_descriptors(pid_t pid) {
     return fmt::format("/proc/{}/fd", living_thread_of(pid));
-}
-
-int number_of_entry(const char* text) noexcept {
-    int number = -1;
-    const char* const end = text + std::strlen(text);
-    const auto [rest, error] = std::from_chars(text, end, number);
-    return error == std::errc{} && rest == end ? number : -1;
 }
 
 bool leads_to(pid_t pid, int descriptor, std::string_view wanted) {

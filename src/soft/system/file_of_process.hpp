@@ -15,8 +15,6 @@ namespace millrace::soft {
 /// Where /proc shows it, as long as any thread of the process lives.
 [[nodiscard]] std::string descriptor_path(pid_t pid, int descriptor);
 [[nodiscard]] std::string folder_of_descriptors(pid_t pid);
-/// The number that all of `text`, an entry of such a folder, is; -1: none.
-[[nodiscard]] int number_of_entry(const char* text) noexcept;
 /// Whether /proc says that the descriptor leads there.
 [[nodiscard]] bool leads_to(pid_t pid, int descriptor, std::string_view wanted);
 /// Opens the file behind another process's descriptor if it is the regular file expected. Looks at

@@ -31,10 +31,10 @@ Liveness::Liveness() : epoll_{::epoll_create1(EPOLL_CLOEXEC)} {
 
 void Liveness::watch(PeerLife& life) {
     const std::scoped_lock lock{mutex_};
-    life.token = ++last_token_;
-    watched_.emplace(life.token, &life);
+    life.token_ = ++last_token_;
+    watched_.emplace(life.token_, &life);
     epoll_event event{};
-    event.data.u64 = life.token;
+    event.data.u64 = life.token_;
     event.events = 0;  // the hang-up is told in any case; what is written there is nobody's
     int failed = ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, life.lifeline.get(), &event);
     event.events = EPOLLIN;
@@ -49,11 +49,12 @@ void Liveness::watch(PeerLife& life) {
 
 bool Liveness::watch_from(int epoll, PeerLife& life) noexcept {
     const std::scoped_lock lock{mutex_};
-    if (!watched_.contains(life.token)) return true;  // its end is known already
+    if (!watched_.contains(life.token_)) return true;  // its end is known already
     try {
         // A closed epoll's number is another's now, or soon: its place is taken over.
-        if (std::find(life.watchers.begin(), life.watchers.end(), epoll) == life.watchers.end()) {
-            life.watchers.push_back(epoll);
+        if (std::find(life.watchers_.begin(), life.watchers_.end(), epoll) ==
+            life.watchers_.end()) {
+            life.watchers_.push_back(epoll);
         }
     } catch (const std::bad_alloc&) {
         errno = ENOMEM;
@@ -76,15 +77,15 @@ void Liveness::forget(PeerLife& life) noexcept {
 }
 
 void Liveness::remove(PeerLife& life) noexcept {
-    if (watched_.erase(life.token) == 0) return;
+    if (watched_.erase(life.token_) == 0) return;
     // Explicitly: closing is not enough while a fork's child has the same descriptors.
     const auto leave = [&life](int epoll) {
         ::epoll_ctl(epoll, EPOLL_CTL_DEL, life.lifeline.get(), nullptr);
         ::epoll_ctl(epoll, EPOLL_CTL_DEL, life.process.get(), nullptr);
     };
     leave(epoll_.get());
-    for (const int epoll : life.watchers) leave(epoll);
-    life.watchers.clear();
+    for (const int epoll : life.watchers_) leave(epoll);
+    life.watchers_.clear();
 }
 
 bool Liveness::check() noexcept {

@@ -17,11 +17,14 @@ struct PeerLife {
     Descriptor lifeline;  ///< a read end: hangs up on exit, exec and close. Never read
     Descriptor process;   ///< pidfd: exit, even if a child holds the write end open
     std::atomic<bool> gone{false};
-    std::uint64_t token = 0;    ///< Liveness's own
-    std::vector<int> watchers;  ///< epolls of others that watch it, with Liveness's mutex
 
     /// Asks the kernel now; remembers a "gone".
     [[nodiscard]] bool ask() noexcept;
+
+  private:
+    friend class Liveness;  // whose mutex guards them
+    std::uint64_t token_ = 0;
+    std::vector<int> watchers_;  ///< epolls of others that watch it
 };
 
 class Liveness {

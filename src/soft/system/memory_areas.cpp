@@ -7,7 +7,6 @@
 #include <sys/sysmacros.h>
 
 #include <cerrno>
-#include <charconv>
 #include <cinttypes>
 #include <cstdint>
 #include <cstdio>
@@ -16,6 +15,7 @@
 
 #include "millrace/base/own_mappings.hpp"
 #include "system/descriptor.hpp"
+#include "system/whole_number.hpp"
 
 namespace millrace::soft {
 namespace {
@@ -116,10 +116,8 @@ int find_descriptor(dev_t device, ino_t inode, int hint) noexcept {
     const std::unique_ptr<DIR, CloseFile> directory{::opendir("/proc/thread-self/fd")};
     if (!directory) return -1;
     while (const dirent* entry = ::readdir(directory.get())) {
-        int number = -1;
-        const char* name = entry->d_name;
-        if (std::from_chars(name, name + std::strlen(name), number).ec != std::errc{}) continue;
-        if (is_open_file(number, device, inode)) return number;
+        const auto number = number_of<int>(entry->d_name);
+        if (number && is_open_file(*number, device, inode)) return *number;
     }
     return -1;
 }

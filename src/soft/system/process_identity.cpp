@@ -7,14 +7,13 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <charconv>
 #include <cstdint>
 #include <cstdio>
-#include <cstring>
 #include <memory>
 #include <string_view>
 
 #include "millrace/base/uncancelled.hpp"
+#include "system/whole_number.hpp"
 
 namespace millrace::soft {
 
@@ -38,11 +37,7 @@ std::optional<std::uint64_t> start_time_of(pid_t pid) noexcept {
         if (field < 22)
             rest.remove_prefix(rest.find(' ') == rest.npos ? rest.size() : rest.find(' '));
     }
-    std::uint64_t value = 0;
-    if (std::from_chars(rest.data(), rest.data() + rest.size(), value).ec != std::errc{}) {
-        return std::nullopt;
-    }
-    return value;
+    return number_of<std::uint64_t>(rest.substr(0, rest.find(' ')));
 }
 
 pid_t living_thread_of(pid_t pid) noexcept {
@@ -57,11 +52,10 @@ pid_t living_thread_of(pid_t pid) noexcept {
     std::snprintf(path, sizeof path, "/proc/%d/task", pid);
     const std::unique_ptr<DIR, int (*)(DIR*)> threads{::opendir(path), &::closedir};
     while (const dirent* const entry = threads ? ::readdir(threads.get()) : nullptr) {
-        pid_t thread = 0;
-        const char* const name = entry->d_name;
-        if (std::from_chars(name, name + std::strlen(name), thread).ec != std::errc{}) continue;
-        std::snprintf(path, sizeof path, "/proc/%d/task/%d/exe", pid, thread);
-        if (thread != pid && has_memory()) return thread;
+        const auto thread = number_of<pid_t>(entry->d_name);
+        if (!thread || *thread == pid) continue;
+        std::snprintf(path, sizeof path, "/proc/%d/task/%d/exe", pid, *thread);
+        if (has_memory()) return *thread;
     }
     return 0;
 }

@@ -12,6 +12,7 @@
 
 #include "millrace/base/error.hpp"
 #include "millrace/soft/cable_facts.hpp"
+#include "system/whole_number.hpp"
 
 namespace millrace::soft {
 namespace {
@@ -71,12 +72,8 @@ constexpr std::uint32_t strict_packets = 4096;
 
 template <class Number>
 [[nodiscard]] std::optional<Number> whole(std::string_view text, Number least, Number most) {
-    Number value{};
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (error != std::errc{} || end != text.data() + text.size() || value < least || value > most) {
-        return std::nullopt;
-    }
-    return value;
+    const auto value = number_of<Number>(text);
+    return value && *value >= least && *value <= most ? value : std::nullopt;
 }
 
 /// Twice what a round trip holds, so that the limit does not show unless somebody sets it.

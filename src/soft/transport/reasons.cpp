@@ -93,13 +93,11 @@ std::string text_of(const Reason& reason) {
                    "in RTR, in ERROR, or gone";
         case ReasonKind::senders_address:
             return "the sender's address vector leads to no port here; take its LID or GID from "
-                   "the "
-                   "receiver's ibv_query_port or ibv_query_gid";
+                   "the receiver's ibv_query_port or ibv_query_gid";
         case ReasonKind::receivers_address:
             return "the receiver's address vector leads to no port here, so that no "
-                   "acknowledgement "
-                   "comes back; take its LID or GID from the sender's ibv_query_port or "
-                   "ibv_query_gid";
+                   "acknowledgement comes back; take its LID or GID from the sender's "
+                   "ibv_query_port or ibv_query_gid";
         case ReasonKind::other_psn:
             return fmt::format(
                 "sq_psn {} at the sender, rq_psn {} at the receiver; give each end the other's "

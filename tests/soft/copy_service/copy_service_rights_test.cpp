@@ -52,15 +52,12 @@ class CopyServiceRights : public testing::Test {
     CopyServiceRights() {
         std::memset(pair_.right.memory, static_cast<int>(untouched), pair_.right.options.bytes);
         auto& qp = *static_cast<QueuePair*>(pair_.right.qp);
-        {
-            const std::lock_guard guard{process().queue_pairs_mutex()};
-            process().copies().serve(qp.copy_granter(), *qp.connection.peer(), true);
-        }
+        peer_ = qp.connection(qp.sends.hold()).peer();
+        process().copies().serve(process().listed().hold(), qp.copy_granter(), *peer_, true);
         const std::uint64_t word = qp.block.news->copy_box.load();
-        const auto block = qp.connection.peer()->map_block(static_cast<std::uint32_t>(word),
-                                                           static_cast<std::uint32_t>(word >> 32));
+        const auto block = peer_->map_block(static_cast<std::uint32_t>(word),
+                                            static_cast<std::uint32_t>(word >> 32));
         if (!block || block->size < copy_box_size) throw std::runtime_error{"there is no box"};
-        peer_ = qp.connection.peer();
         block_ = *block;
         good_.queue_pair = qp.memory.index;
         good_.purpose = static_cast<std::uint32_t>(CopyPurpose::write);
@@ -256,10 +253,7 @@ TEST_F(CopyServiceRights, ASenderOfDatagramsFillsPostedReceivesAndNothingElse) {
     question.address = reinterpret_cast<std::uint64_t>(station.memory) + 4096;
     question.bytes = 256;
     EXPECT_EQ(ask(question), CopyOutcome::not_connected) << "it has not said that it sends there";
-    {
-        const std::lock_guard guard{process().queue_pairs_mutex()};
-        process().copies().serve_sender(qp.copy_granter(), peer_);
-    }
+    process().copies().serve_sender(process().listed().hold(), qp.copy_granter(), peer_);
     const std::uint64_t word = qp.datagram->senders().copy_box(peer_->number()).load();
     EXPECT_EQ(word, make_copy_box_word(block_.generation, block_.index)) << "one for each node";
     EXPECT_EQ(ask(question), CopyOutcome::ok);

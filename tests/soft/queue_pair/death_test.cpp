@@ -159,8 +159,9 @@ TEST(Fence, KeepsMemoryThatAStoppedExecutorMayStillWriteTo) {
                   "flooding");
         std::this_thread::sleep_for(std::chrono::milliseconds{3 + round % 3});
         ASSERT_TRUE(pair.right.child.stop());
-        const auto& qp = *static_cast<soft::QueuePair*>(pair.left.qp);
-        const bool copying = (qp.connection.view().hazard->send.word.load() & 1) != 0;
+        auto& qp = *static_cast<soft::QueuePair*>(pair.left.qp);
+        const bool copying =
+            (qp.connection(qp.sends.hold()).view().hazard->send.word.load() & 1) != 0;
         const int error = soft::dereg_mr(pair.left.mr);
         EXPECT_EQ(error, copying ? EBUSY : 0);
         if (error == EBUSY) {
@@ -200,10 +201,9 @@ TEST(Fence, DestroyingAQueuePairOfAStoppedExecutorDoesNotHandOutItsMemory) {
                   "flooding");
         std::this_thread::sleep_for(std::chrono::milliseconds{3});
         ASSERT_TRUE(pair.right.child.stop());
-        const bool copying = (static_cast<soft::QueuePair*>(pair.left.qp)
-                                  ->connection.view()
-                                  .hazard->send.word.load() &
-                              1) != 0;
+        auto& qp = *static_cast<soft::QueuePair*>(pair.left.qp);
+        const bool copying =
+            (qp.connection(qp.sends.hold()).view().hazard->send.word.load() & 1) != 0;
         ASSERT_EQ(soft::destroy_qp(pair.left.qp), 0);
         pair.left.qp = nullptr;
         if (!copying) continue;
