@@ -58,8 +58,9 @@ void validate(const LinkOptions& options) {
 
 Handshake::Handshake(Role role, Descriptor socket, const LinkOptions& options,
                      std::shared_ptr<Endpoint> endpoint, Address local, std::string peer_name,
-                     std::shared_ptr<Ledger> ledger)
+                     std::shared_ptr<Ledger> ledger, const std::string& fabric)
     : role_{role}, options_{options}, state_{std::make_unique<Link::State>()} {
+    state_->own.fabric = fabric;
     state_->place = Place{std::move(ledger)};
     state_->socket = std::move(socket);
     state_->endpoint = std::move(endpoint);

@@ -34,11 +34,12 @@ enum class Role { connecting, accepting };
 
 class Handshake {
   public:
-    /// `socket` is connected and non-blocking. `ledger`: the listener's. Throws Error when the
+    /// `socket` is connected and non-blocking. `ledger`: the listener's. `fabric`: what the soft
+    /// device reaches, where that was asked before (it takes system calls). Throws Error when the
     /// queue pair cannot be made.
     Handshake(Role role, Descriptor socket, const LinkOptions& options,
               std::shared_ptr<Endpoint> endpoint, Address local, std::string peer_name,
-              std::shared_ptr<Ledger> ledger = nullptr);
+              std::shared_ptr<Ledger> ledger = nullptr, const std::string& fabric = {});
     Handshake(Handshake&&) = default;
     Handshake& operator=(Handshake&&) = default;
 
