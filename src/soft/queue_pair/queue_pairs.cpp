@@ -166,7 +166,10 @@ void QueuePairs::let_go_of_the_gone(std::uint64_t now) noexcept {
 void QueuePairs::retire_mappings() {
     std::vector<PeerNode*> peers;
     for (const QueuePair* qp : all_) {
-        if (qp->connection) peers.push_back(qp->connection.peer().get());
+        if (!qp->connection) continue;
+        // Thousands of connections lead to few peers, one behind the other.
+        PeerNode* const peer = qp->connection.peer().get();
+        if (peers.empty() || peers.back() != peer) peers.push_back(peer);
     }
     const auto targets = process_.datagram_targets().all();
     for (const auto& target : targets) peers.push_back(&target->peer());
