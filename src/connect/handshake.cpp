@@ -58,8 +58,9 @@ void validate(const LinkOptions& options) {
 
 Handshake::Handshake(Role role, Descriptor socket, const LinkOptions& options,
                      std::shared_ptr<Endpoint> endpoint, Address local, std::string peer_name,
-                     std::shared_ptr<Ledger> ledger)
+                     std::shared_ptr<Ledger> ledger, const std::string& fabric)
     : role_{role}, options_{options}, state_{std::make_unique<Link::State>()} {
+    state_->own.fabric = fabric;
     state_->place = Place{std::move(ledger)};
     state_->socket = std::move(socket);
     state_->endpoint = std::move(endpoint);
@@ -76,7 +77,8 @@ Handshake::Handshake(Role role, Descriptor socket, const LinkOptions& options,
 }
 
 short Handshake::events() const noexcept {
-    return static_cast<short>(unsent_.empty() || !peer_hears_ ? POLLIN : POLLIN | POLLOUT);
+    const bool writes = stage_ == Stage::made || (!unsent_.empty() && peer_hears_);
+    return static_cast<short>(writes ? POLLIN | POLLOUT : POLLIN);
 }
 
 void Handshake::create_queues() {
@@ -402,7 +404,15 @@ void Handshake::admit() {
     if (options_.admission.own_domains && has_queue_pair)
         link.endpoint = link.endpoint->with_own_domain();
     create_queue_pair();
-    const std::vector<std::byte> hello = encode(link.own);
+    if (has_queue_pair) {
+        stage_ = Stage::made;
+    } else {
+        introduce();
+    }
+}
+
+void Handshake::introduce() {
+    const std::vector<std::byte> hello = encode(state_->own);
     say(hello);
     if (has_secret()) accepting_hello_.assign(hello.begin() + header_bytes, hello.end());
     connect_queue_pair();
@@ -473,8 +483,9 @@ bool Handshake::step() {
     try {
         flush();
         bool ended = false;
+        if (stage_ == Stage::made) introduce();
         if (stage_ == Stage::halted && !halts_) answer_hello();
-        while (stage_ != Stage::done && stage_ != Stage::halted) {
+        while (listens()) {
             if (std::optional<Frame> frame = link.inbox.next(max_handshake_body)) {
                 handle(*frame);
                 continue;
@@ -574,7 +585,7 @@ base::Error Handshake::give_up(base::ErrorCode code, const std::string& how_long
     } else if (stage_ == Stage::proof) {
         failure.cause = fmt::format(
             "the peer said hello but did not prove that it knows the secret {}", how_long);
-    } else if (stage_ == Stage::ready) {
+    } else if (stage_ == Stage::made || stage_ == Stage::ready) {
         failure.cause = fmt::format("the peer said hello but was not ready {}", how_long);
     } else if (state_->inbox.received() == 0) {
         failure.cause = fmt::format("the peer took the connection and said nothing {}", how_long);

@@ -34,18 +34,22 @@ enum class Role { connecting, accepting };
 
 class Handshake {
   public:
-    /// `socket` is connected and non-blocking. `ledger`: the listener's. Throws Error when the
+    /// `socket` is connected and non-blocking. `ledger`: the listener's. `fabric`: what the soft
+    /// device reaches, where that was asked before (it takes system calls). Throws Error when the
     /// queue pair cannot be made.
     Handshake(Role role, Descriptor socket, const LinkOptions& options,
               std::shared_ptr<Endpoint> endpoint, Address local, std::string peer_name,
-              std::shared_ptr<Ledger> ledger = nullptr);
+              std::shared_ptr<Ledger> ledger = nullptr, const std::string& fabric = {});
     Handshake(Handshake&&) = default;
     Handshake& operator=(Handshake&&) = default;
 
     [[nodiscard]] int socket() const noexcept { return state_->socket.get(); }
     /// What to poll the socket for.
     [[nodiscard]] short events() const noexcept;
-    /// Goes as far as it can. True: done, take the link. Throws Error, after telling the peer.
+    /// Goes as far as it can, but on the accepting side only until a queue pair is made: that takes
+    /// some 100 us, and whoever accepts may have others to serve before it is connected. Then
+    /// events() asks for the socket's room, which there is. True: done, take the link. Throws
+    /// Error, after telling the peer.
     [[nodiscard]] bool step();
     [[nodiscard]] Link take() { return Link{std::move(state_)}; }
 
@@ -72,7 +76,7 @@ class Handshake {
     [[nodiscard]] base::Error give_up(base::ErrorCode code, const std::string& how_long);
 
   private:
-    enum class Stage { hello, halted, proof, ready, done };
+    enum class Stage { hello, halted, proof, made, ready, done };
 
     void create_queue_pair();
     void create_queues();
@@ -90,6 +94,12 @@ class Handshake {
     /// What follows the peer's Hello on the accepting side.
     void answer_hello();
     void admit();
+    /// Says who this end is, with the queue pair that was made, and connects that.
+    void introduce();
+    /// Goes on when the peer has said something.
+    [[nodiscard]] bool listens() const noexcept {
+        return stage_ != Stage::halted && stage_ != Stage::made && stage_ != Stage::done;
+    }
     void hear_ready(const Ready& ready);
     [[nodiscard]] bool has_secret() const noexcept { return bool{options_.admission.secret}; }
     /// What answers the challenge.

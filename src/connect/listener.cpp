@@ -19,10 +19,11 @@
 #include <fmt/format.h>
 
 #include "handshake.hpp"
+#include "identity.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/log.hpp"
-#include "sharing.hpp"
 #include "millrace/base/sole_use.hpp"
+#include "sharing.hpp"
 #include "sockets.hpp"
 #include "timer.hpp"
 #include "waiting.hpp"
@@ -83,6 +84,7 @@ struct Listener::State {
     const Listening& listening = sharing->listening;
     LinkOptions options;
     std::shared_ptr<Endpoint> endpoint;
+    std::string fabric;  ///< what its soft device reaches; empty: it is none
     Descriptor epoll;
     Descriptor timer;
     Peers pending;    ///< by when their time is over
@@ -104,8 +106,7 @@ struct Listener::State {
     void open();
     /// Handles what has happened, and before `deadline` waits for that. What ended handshakes, and
     /// with them peers, is added to `failures`.
-    void round(const base::Deadline& deadline, Wanted wanted,
-               std::vector<base::Error>& failures);
+    void round(const base::Deadline& deadline, Wanted wanted, std::vector<base::Error>& failures);
     void go_on(Pending& peer, std::vector<base::Error>& failures);
     /// A peer that has said hello: it stays here, or is handed to the listener whose it is. False:
     /// it is not here any more.
@@ -228,6 +229,9 @@ void Listener::State::open() {
         watch(EPOLL_CTL_ADD, sharing->bell(number), EPOLLIN, &number);
     }
     watch(EPOLL_CTL_ADD, timer.get(), EPOLLIN, &timer);
+    if (endpoint != nullptr && endpoint->context().is_soft()) {
+        fabric = printable(soft_fabric(), 512);
+    }
 }
 
 void Listener::State::watch(int operation, int descriptor, std::uint32_t events,
@@ -340,7 +344,7 @@ void Listener::State::take_new_peers(std::vector<base::Error>& failures) {
             pending.push_back(Pending{
                 .handshake = Handshake{Role::accepting, std::move(socket), options, endpoint,
                                        listening.address, peer_text(descriptor, listening.address),
-                                       sharing->ledger},
+                                       sharing->ledger, fabric},
                 .until = served + patience});
             if (sharing->has_several()) pending.back().handshake.halt_at_hello();
         } catch (const base::Error& error) {

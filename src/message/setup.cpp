@@ -322,9 +322,16 @@ void Channel::Core::meet(const Facts& peer) {
     pull.load_from(carrier.word(peer_page + offsetof(ControlPage, consumed)));
 }
 
-Listener Listener::listen(const connect::Address& address, ChannelOptions options) {
+namespace {
+[[nodiscard]] ChannelOptions completed(ChannelOptions options) {
     check(options);
     if (options.endpoint == nullptr) options.endpoint = connect::Endpoint::shared();
+    return options;
+}
+}  // namespace
+
+Listener Listener::listen(const connect::Address& address, ChannelOptions options) {
+    options = completed(std::move(options));
     connect::Listener listener =
         connect::Listener::listen(address, link_options(options, channel_service));
     return Listener{std::move(listener), std::move(options)};
@@ -344,13 +351,44 @@ std::optional<Channel> Listener::try_accept() {
     });
 }
 
+Connector::Connector(const connect::Address& address, ChannelOptions options)
+    : options_{completed(std::move(options))},
+      connector_{address, link_options(options_, channel_service)} {}
+Connector::Connector(Connector&&) noexcept = default;
+Connector& Connector::operator=(Connector&&) noexcept = default;
+Connector::~Connector() = default;
+
+/// This side's word is said with the link.
+void Connector::begin(connect::Link link) {
+    core_ = std::make_unique<Channel::Core>(std::move(link), options_);
+    const Facts mine = core_->facts();
+    core_->link.say(connect::bytes_of(mine));
+}
+
+Channel Connector::finish(std::span<const std::byte> theirs) {
+    core_->meet(connect::facts_in<Facts>(theirs, setting_up_a_channel, core_->link.peer_name()));
+    return Channel{std::move(core_)};
+}
+
+std::optional<Channel> Connector::try_connect() {
+    if (core_ == nullptr) {
+        std::optional<connect::Link> link = connector_.try_connect();
+        if (!link.has_value()) return std::nullopt;
+        begin(std::move(*link));
+    }
+    const auto theirs = core_->link.heard();
+    if (!theirs.has_value()) return std::nullopt;
+    return finish(*theirs);
+}
+
+Channel Connector::wait(const base::Deadline& deadline) {
+    if (core_ == nullptr) begin(connector_.wait(deadline));
+    return finish(core_->link.hear(deadline));
+}
+
 Channel connect(const connect::Address& address, ChannelOptions options,
                 const base::Deadline& deadline) {
-    check(options);
-    if (options.endpoint == nullptr) options.endpoint = connect::Endpoint::shared();
-    return Channel{
-        set_up(connect::connect(address, link_options(options, channel_service), deadline), options,
-               deadline)};
+    return Connector{address, std::move(options)}.wait(deadline);
 }
 
 }  // namespace millrace::message

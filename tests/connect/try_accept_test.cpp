@@ -14,6 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "millrace/connect/connector.hpp"
 #include "millrace/connect/link.hpp"
 #include "peers.hpp"
 #include "support/readable.hpp"
@@ -52,6 +53,23 @@ TEST(TryAccept, IsEmptyHandedUntilSomebodyComes) {
     EXPECT_EQ(link->peer_now(), PeerState::alive);
     EXPECT_FALSE(listener.try_accept().has_value());
     EXPECT_FALSE(is_readable(listener.descriptor()));
+}
+
+// Whoever accepts in a loop serves others between these steps.
+TEST(TryAccept, ComesBackBetweenMakingAQueuePairAndConnectingIt) {
+    Listener listener = Listener::listen(fresh_address());
+    Connector connector{listener.address(), {}};
+    EXPECT_FALSE(connector.try_connect().has_value());  // it has said hello
+    int calls = 0;
+    while (!is_readable(connector.descriptor())) {
+        ASSERT_TRUE(becomes_readable(listener.descriptor(), 20s)) << calls << " calls";
+        EXPECT_FALSE(listener.try_accept().has_value());
+        ++calls;
+    }
+    EXPECT_GE(calls, 3) << "one for the newcomer, one for the queue pair, one for its connection";
+    std::optional<Link> other = connector.try_connect();
+    EXPECT_TRUE(other.has_value());
+    EXPECT_TRUE(accept_in_loop(listener).has_value());
 }
 
 TEST(TryAccept, StaysReadableWhileMoreAreReady) {

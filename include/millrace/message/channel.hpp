@@ -29,6 +29,7 @@
 #include "millrace/base/status.hpp"
 #include "millrace/base/wait.hpp"
 #include "millrace/connect/address.hpp"
+#include "millrace/connect/connector.hpp"
 #include "millrace/connect/link.hpp"
 #include "millrace/message/frame_reader.hpp"
 #include "millrace/message/in_place.hpp"
@@ -241,6 +242,33 @@ class Listener {
         : listener_{std::move(listener)}, options_{std::move(options)} {}
     connect::Listener listener_;
     ChannelOptions options_;
+};
+
+/// A connection on its way, for programs that do not wait: cancelled by its end. Move-only; one
+/// thread at a time.
+class Connector {
+  public:
+    /// Begins. Throws Error as connect::Connector; it looks up the names of hosts.
+    explicit Connector(const connect::Address& address, ChannelOptions options = {});
+    Connector(Connector&&) noexcept;
+    Connector& operator=(Connector&&) noexcept;
+    ~Connector();
+    /// The channel, once it is connected and agreed on; none yet. Never blocks. Not to be called
+    /// again behind the channel or an Error. Throws Error as connect::connect, but never timed_out.
+    [[nodiscard]] std::optional<Channel> try_connect();
+    /// The same, waiting: connect() from here on. With Deadline::now() the error says how far it
+    /// came.
+    [[nodiscard]] Channel wait(const base::Deadline& deadline);
+    /// For a program's own loop: readable means that try_connect has something to do.
+    /// Level-triggered. Lives as long as the connector. Throws Error (resource_exhausted).
+    [[nodiscard]] int descriptor() { return connector_.descriptor(); }
+
+  private:
+    void begin(connect::Link link);
+    [[nodiscard]] Channel finish(std::span<const std::byte> theirs);
+    ChannelOptions options_;
+    connect::Connector connector_;
+    std::unique_ptr<Channel::Core> core_;  ///< once there is a link
 };
 
 /// Connects to a Listener. Throws Error as connect::connect.

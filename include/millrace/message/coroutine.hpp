@@ -78,4 +78,12 @@ template <class Take>
         listener, [&listener] { return listener.try_accept(); }, deadline);
 }
 
+/// connect::Accepted<Channel> of a connector that has connected. Throws what try_connect throws.
+/// Connector::wait with Deadline::now() tells how far one came whose time was over.
+[[nodiscard]] inline base::Task<connect::Accepted<Channel>> connect(
+    Connector& connector, const base::Deadline& deadline) {
+    return connect::accept_by<Channel>(
+        connector, [&connector] { return connector.try_connect(); }, deadline);
+}
+
 }  // namespace millrace::message

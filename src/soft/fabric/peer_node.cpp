@@ -348,7 +348,11 @@ Mapping map_region(pid_t pid, const RegionFacts& facts, bool writable, std::size
     const std::uint64_t begin = facts.file_offset / unit * unit;
     skip = facts.file_offset - begin;
     const std::uint64_t bytes = (skip + facts.length + unit - 1) / unit * unit;
-    return Mapping{file.get(), begin, bytes, writable ? PROT_READ | PROT_WRITE : PROT_READ};
+    // So that the first request to a small ring finds its pages mapped. A large region may have
+    // pages that nobody has ever touched: those are left to who touches them.
+    constexpr std::uint64_t small = std::uint64_t{64} << 10;
+    return Mapping{file.get(), begin, bytes, writable ? PROT_READ | PROT_WRITE : PROT_READ,
+                   bytes <= small ? MAP_POPULATE : 0};
 }
 
 std::optional<Reach> PeerNode::reach(const RegionEntry& entry, std::uint32_t key, bool writable) {

@@ -110,10 +110,12 @@ class GidTable {
     void refresh() noexcept {
         const base::Uncancelled held;  // getifaddrs can be cancelled, and nobody here unwinds
         const int error = errno;
+        const auto asked = base::Clock::now();
         const std::optional<Addresses> now = host_addresses();
         errno = error;
         const std::lock_guard guard{mutex_};
         seen_ = base::Clock::now();
+        took_ = seen_ - asked;
         places_.all[0].gid = own_gid();
         places_.count = std::max<std::size_t>(places_.count, 1);
         if (!now) return;  // what was there stays there
@@ -126,11 +128,16 @@ class GidTable {
         }
     }
     /// The same unless that was done a moment ago: the kernel takes tens of microseconds to list
-    /// all interfaces, and who accepts clients by the hundred asks for the port each time.
+    /// all interfaces, and who accepts clients by the hundred asks for the port each time. It takes
+    /// a thousandth of the time of a thread that does nothing else, so that few messages wait for
+    /// it which that thread also serves.
     void refresh_sometimes() noexcept {
         {
             const std::lock_guard guard{mutex_};
-            if (base::Clock::now() - seen_ < std::chrono::milliseconds{10}) return;
+            constexpr std::chrono::nanoseconds least = std::chrono::milliseconds{10};
+            constexpr std::chrono::nanoseconds most = std::chrono::seconds{1};
+            const auto pause = std::clamp<std::chrono::nanoseconds>(1000 * took_, least, most);
+            if (base::Clock::now() - seen_ < pause) return;
         }
         refresh();
     }
@@ -167,6 +174,7 @@ class GidTable {
     std::mutex mutex_;
     Addresses places_;
     base::Clock::time_point seen_{};
+    std::chrono::nanoseconds took_{0};  ///< the last look
 };
 
 /// Never destroyed: a program may ask after that. Held over fork, as a child asks, too.

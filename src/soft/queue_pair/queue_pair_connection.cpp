@@ -85,7 +85,9 @@ bool QueuePair::connect(QueuePairsHeld listed, SendHeld held, TheirsHeld) noexce
     block.control->destination.store(make_destination(other.generation, number),
                                      std::memory_order_release);
     my.own.connect(node, peer, end, other, asymmetric(), &counters);
-    my.own.open_bell_of_first();
+    // Those of a deep queue take pages of their own, and most are never used.
+    constexpr std::uint32_t few_slots = 256;
+    if (my.own.be_ready_for_first() && !slots.made() && slots.mask() < few_slots) slots.make(held);
     if (CopyService::likely_needed(*peer))
         owner->process->copies().serve(listed, copy_granter(), *peer, false);
     peer_pending.store(other.block.pending, std::memory_order_release);

@@ -231,7 +231,7 @@ bool QueuePair::peer_is_due(TheirsHeld) noexcept {
 
 void QueuePair::tell_oldest_fails(SendHeld held, ibv_wc_status status,
                                   const Reason& reason) const noexcept {
-    if (!slots.made()) return;  // nothing was ever posted, whatever the peer has written here
+    if (!slots.used()) return;  // nothing was ever posted, whatever the peer has written here
     const std::uint32_t slot = slots.tail() - sends(held).pending.count();
     tell_failure(qp_num, destination.load(std::memory_order_relaxed), slots.at(slot), status,
                  reason);
@@ -240,7 +240,7 @@ void QueuePair::tell_oldest_fails(SendHeld held, ibv_wc_status status,
 void QueuePair::tell_if_in_flight(std::uint32_t key) noexcept {
     const auto held = sends.hold();
     const SendSide& my = *held;
-    if (!slots.made() || (state != IBV_QPS_RTS && state != IBV_QPS_SQD)) return;
+    if (!slots.used() || (state != IBV_QPS_RTS && state != IBV_QPS_SQD)) return;
     const std::uint32_t waiting = my.pending.count();
     if (waiting - 1 > slots.mask()) return;
     const std::uint32_t tail = my.pending.tail();

@@ -170,7 +170,10 @@ void QueuePairs::retire_mappings(QueuePairsHeld held) {
     std::vector<PeerNode*> peers;
     for (const QueuePair* qp : listed.all) {
         const Connection& to = qp->connection(held);
-        if (to) peers.push_back(to.peer().get());
+        if (!to) continue;
+        // Thousands of connections lead to few peers, one behind the other.
+        PeerNode* const peer = to.peer().get();
+        if (peers.empty() || peers.back() != peer) peers.push_back(peer);
     }
     const auto targets = process_.datagram_targets().all();
     for (const auto& target : targets) peers.push_back(&target->peer());

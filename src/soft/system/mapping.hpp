@@ -14,10 +14,12 @@ namespace millrace::soft {
 class Mapping {
   public:
     Mapping() noexcept = default;
-    /// Empty, with errno set, if it cannot be mapped. `offset` must be page aligned.
-    Mapping(int descriptor, std::uint64_t offset, std::size_t size, int protection) noexcept {
-        void* memory =
-            ::mmap(nullptr, size, protection, MAP_SHARED, descriptor, static_cast<off_t>(offset));
+    /// Empty, with errno set, if it cannot be mapped. `offset` must be page aligned. `flags`:
+    /// besides MAP_SHARED.
+    Mapping(int descriptor, std::uint64_t offset, std::size_t size, int protection,
+            int flags = 0) noexcept {
+        void* memory = ::mmap(nullptr, size, protection, MAP_SHARED | flags, descriptor,
+                              static_cast<off_t>(offset));
         if (memory == MAP_FAILED) return;
         memory_ = static_cast<std::byte*>(memory);
         size_ = size;

@@ -56,9 +56,11 @@ class Executor {
     void connect(Node* node, PeerNode* peer, const End& sender, const End& receiver,
                  bool asymmetric, Counters* counters) noexcept;
     void disconnect() noexcept;
-    /// Opens the bell of a receiver that is connected already: so who connects last need not when
-    /// it first rings, and who connects first, maybe to thousands, has those alone that it rings.
-    void open_bell_of_first() noexcept;
+    /// Has what the first request needs, of a receiver that is connected already: its bell opened,
+    /// and places for keys. So who connects last need not when it first asks and rings, and who
+    /// connects first, maybe to thousands, has those alone that it rings. False: the receiver is
+    /// not connected yet.
+    bool be_ready_for_first() noexcept;
     [[nodiscard]] bool connected() const noexcept { return connected_; }
     [[nodiscard]] const End& receiver() const noexcept { return receiver_.end; }
 

@@ -54,8 +54,12 @@ void Executor::disconnect() noexcept {
     connected_ = false;
 }
 
-void Executor::open_bell_of_first() noexcept {
-    if (!receiver_.end.mine && receiver_stands()) receiver_.completions.open_bell();
+bool Executor::be_ready_for_first() noexcept {
+    if (receiver_.end.mine || !receiver_stands()) return false;
+    receiver_.completions.open_bell();
+    // Where there is no memory for them, the first look-up tries again.
+    for (Side* side : {&receiver_, &sender_}) side->keys.make_places();
+    return true;
 }
 
 void Executor::limit_messages(std::uint32_t longest) noexcept {

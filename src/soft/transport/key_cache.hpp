@@ -53,6 +53,9 @@ class KeyCache {
     void close() noexcept { open(none, nullptr, nullptr); }
     /// Forgets where the memory is mapped here: it may then be unmapped.
     void forget() noexcept;
+    /// Has memory for regions from now on, so that the first look-up need not make it. False: there
+    /// is none.
+    bool make_places() noexcept;
 
     /// The only place where `key` may be; of any key.
     [[nodiscard]] const Region& at(std::uint32_t key) const noexcept {
@@ -120,8 +123,6 @@ class KeyCache {
     enum class Use : std::uint8_t { any, receive_of_other_domain };
     [[nodiscard]] const Region* look_up_slowly(Use use, std::uint32_t key, bool write,
                                                std::uint32_t domain) noexcept;
-    /// False: there is no memory for them.
-    [[nodiscard]] bool make_places() noexcept;
     [[nodiscard]] static bool reach_within(const Region* region, std::uint64_t address,
                                            std::uint64_t length, std::uint32_t access,
                                            Reach& reach) noexcept;

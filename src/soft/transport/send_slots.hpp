@@ -31,8 +31,10 @@ class SendSlots {
     [[nodiscard]] std::uint32_t tail() const noexcept {
         return tail_.load(std::memory_order_relaxed);
     }
-    /// Was anything ever posted? Until then there is no place for it.
+    /// Are there places?
     [[nodiscard]] bool made() const noexcept { return posted_ != nullptr; }
+    /// Was anything posted since the beginning? Until then no place says anything.
+    [[nodiscard]] bool used() const noexcept { return made() && tail() != first_position; }
     [[nodiscard]] const SentSlot& at(std::uint32_t position) const noexcept {
         return posted_[position & mask_];
     }
@@ -49,7 +51,13 @@ class SendSlots {
     /// The same by who may take the time to make the places.
     [[nodiscard]] bool find_free(SendHeld held, std::uint32_t tail,
                                  const std::atomic<std::uint32_t>& head) noexcept {
-        return is_free(held, tail, head) || (!made() && make() && is_free(held, tail, head));
+        return is_free(held, tail, head) || (!made() && make(held) && is_free(held, tail, head));
+    }
+    /// Makes the places now. False: there is no memory for them.
+    [[gnu::noinline]] bool make(SendHeld) noexcept {
+        posted_.reset(new (std::nothrow) SentSlot[std::size_t{mask_} + 1]);
+        if (made()) free_ = capacity_;
+        return made();
     }
     [[nodiscard]] SentSlot& at(SendHeld, std::uint32_t position) noexcept {
         return posted_[position & mask_];
@@ -62,17 +70,11 @@ class SendSlots {
     void restart(SendHeld held) noexcept { advance(held, end_ = first_position); }
 
   private:
-    [[nodiscard, gnu::noinline]] bool make() noexcept {
-        posted_.reset(new (std::nothrow) SentSlot[std::size_t{mask_} + 1]);
-        if (made()) free_ = capacity_;
-        return made();
-    }
-
     std::atomic<std::uint32_t> tail_{first_position};
     std::uint32_t end_ = first_position;  ///< up to there slots are known to be free
     std::uint32_t free_ = 0;              ///< with none in use; none before they are made
     std::uint32_t mask_ = 0;
-    std::unique_ptr<SentSlot[]> posted_;  ///< made by the first request
+    std::unique_ptr<SentSlot[]> posted_;  ///< made by the first request, or before it
     std::uint32_t capacity_ = 0;
 };
 

@@ -64,12 +64,14 @@ TEST(MemoryUse, OfAnIdleQueuePairIsThatOfAPage) {
     Pair pair;
     const auto& left = *static_cast<soft::QueuePair*>(pair.left.qp);
     const auto& right = *static_cast<soft::QueuePair*>(pair.right.qp);
+    // It was connected first, as the end of who accepts is.
     EXPECT_FALSE(left.slots.made());
+    EXPECT_TRUE(right.slots.made()) << "what connects last may be the first to ask";
     ASSERT_EQ(pair.left.write(1, 0, 8, pair.right.address(0), pair.right.mr->rkey), 0);
     ASSERT_TRUE(pair.left.complete());
     EXPECT_TRUE(left.slots.made());
     EXPECT_FALSE(sends_of(left).pending.made()) << "nothing has waited";
-    EXPECT_FALSE(right.slots.made()) << "it has sent nothing";
+    EXPECT_FALSE(right.slots.used()) << "it has sent nothing";
     EXPECT_FALSE(runs_for_its_peer(right)) << "and run nothing for its peer";
     ASSERT_EQ(pair.left.send(2, 0, 8), 0) << "waits for a receive";
     EXPECT_TRUE(sends_of(left).pending.made());
