@@ -237,9 +237,13 @@ void add_bench(CLI::App& parent, Action& chosen) {
     auto port = std::make_shared<std::uint16_t>(0);
     command->add_option("-p,--port", *port, "Of a server that is given as a host alone")
         ->check(CLI::Range(1, 65535));
-    command->add_option("--clients,-n", load.clients, "Each in a thread of its own")
+    command->add_option("--clients,-n", load.clients, "How many; each in a thread of its own")
         ->check(CLI::Range(1u, 4096u))
         ->capture_default_str();
+    command
+        ->add_option("--threads", load.threads,
+                     "So many drive the clients, without a sleep; default: 0, one for each client")
+        ->check(CLI::Range(0u, 256u));
     command->add_option("--outstanding", load.outstanding, "Requests of a client at a time")
         ->check(CLI::Range(1u, 4096u))
         ->capture_default_str();

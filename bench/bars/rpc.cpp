@@ -1,18 +1,17 @@
 // Bars of typed calls: to the same calls without types, to the ideal hand-over, to gRPC's; what a
 // coroutine takes beside a callback.
-#include <atomic>
-#include <barrier>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <exception>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "crowd/crowd.hpp"
 #include "framework/bars.hpp"
 #include "framework/meeting.hpp"
 #include "framework/pair.hpp"
@@ -88,6 +87,18 @@ double with_client(const std::function<double(rpc::Client)>& measure) {
         [&](const connect::Address& address) { return measure(connected(address)); });
 }
 
+/// Ends a dispatcher's run before the thread that runs it is joined.
+class StopsAtEnd {
+  public:
+    explicit StopsAtEnd(rpc::Dispatcher& dispatcher) : dispatcher_{&dispatcher} {}
+    StopsAtEnd(const StopsAtEnd&) = delete;
+    StopsAtEnd& operator=(const StopsAtEnd&) = delete;
+    ~StopsAtEnd() { dispatcher_->stop(); }
+
+  private:
+    rpc::Dispatcher* dispatcher_;
+};
+
 /// Calls a second of 8 threads on one core, 16 outstanding of each: by connections of their own, or
 /// by one that a dispatcher on the same core has.
 double calls_of_threads(rpc::Connection connection) {
@@ -103,56 +114,36 @@ double calls_of_threads(rpc::Connection connection) {
         options.messages.window = outstanding;
         options.messages.wait = shared_core;
         std::jthread dispatching;
-        const bool is_shared = connection == rpc::Connection::dispatcher;
-        if (is_shared) {
+        std::optional<StopsAtEnd> stops;
+        if (connection == rpc::Connection::dispatcher) {
             options.dispatcher =
                 std::make_shared<rpc::Dispatcher>(rpc::DispatcherOptions{.wait = shared_core});
             dispatching = std::jthread{[&its = *options.dispatcher] {
                 its.adopt();
                 (void)its.run(base::Deadline::after(longest));
             }};
+            stops.emplace(*options.dispatcher);
         }
-        std::barrier ready{threads + 1};
-        std::barrier done{threads + 1};
-        std::atomic<bool> failed{false};
-        const auto call = [&] {
-            try {
-                rpc::Client client = connected(address, options);
-                ready.arrive_and_wait();
-                for (std::uint64_t round = 1; round <= rounds; ++round) {
-                    for (std::uint64_t i = 0; i < outstanding; ++i) {
-                        const std::uint64_t number = round * outstanding + i;
-                        require(client.submit_or_wait<Echo>(
-                                    block_of(number),
-                                    [number](const rpc::Result<Block>& answer) {
-                                        check(answer, number);
-                                    },
-                                    base::Deadline::never()),
-                                "a call");
-                    }
-                    while (client.outstanding() != 0) {
-                        require(client.wait(base::Deadline::never()), "an answer");
-                    }
+        std::vector<std::optional<rpc::Client>> clients(threads);  // to end them takes time, too
+        const auto figures = tools::run_crowd({.members = threads}, [&](tools::CrowdMember& me) {
+            rpc::Client& client = clients[me.number()].emplace(connected(address, options));
+            (void)me.begin();
+            for (std::uint64_t round = 1; round <= rounds; ++round) {
+                for (std::uint64_t i = 0; i < outstanding; ++i) {
+                    const std::uint64_t number = round * outstanding + i;
+                    require(
+                        client.submit_or_wait<Echo>(
+                            block_of(number),
+                            [number](const rpc::Result<Block>& answer) { check(answer, number); },
+                            base::Deadline::never()),
+                        "a call");
                 }
-                done.arrive_and_wait();
-            } catch (const std::exception&) {
-                failed = true;
-                ready.arrive_and_drop();
-                done.arrive_and_drop();
+                while (client.outstanding() != 0) {
+                    require(client.wait(base::Deadline::never()), "an answer");
+                }
             }
-        };
-        double time = 0;
-        {
-            std::vector<std::jthread> callers;
-            for (std::size_t i = 0; i < threads; ++i) callers.emplace_back(call);
-            ready.arrive_and_wait();
-            const auto start = base::Clock::now();
-            done.arrive_and_wait();
-            time = nanoseconds_since(start);
-        }
-        if (is_shared) options.dispatcher->stop();
-        require(!failed, "calls of all threads");
-        return static_cast<double>(threads * outstanding * rounds) * 1e9 / time;
+        });
+        return static_cast<double>(threads * outstanding * rounds) / figures.seconds;
     });
 }
 

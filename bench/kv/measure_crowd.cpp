@@ -1,15 +1,9 @@
 #include "measure_crowd.hpp"
 
 #include <algorithm>
-#include <atomic>
-#include <barrier>
 #include <cmath>
-#include <exception>
 #include <memory>
-#include <mutex>
 #include <random>
-#include <string_view>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -17,14 +11,13 @@
 
 #include <fmt/format.h>
 
+#include "crowd/crowd.hpp"
 #include "framework/environment_scope.hpp"
 #include "framework/meeting.hpp"
 #include "framework/pair.hpp"
 #include "framework/payload.hpp"
 #include "kv/load.hpp"
-#include "kv/pace.hpp"
 #include "memcached.hpp"
-#include "millrace/base/clock.hpp"
 #include "millrace/base/histogram.hpp"
 #include "millrace/kv/client.hpp"
 #include "millrace/kv/server.hpp"
@@ -47,11 +40,6 @@ void set_times(std::shared_ptr<const base::Histogram> times, CrowdResult& result
     result.p50_us = result.quantile_us(500);
     result.p99_us = result.quantile_us(990);
     result.p999_us = result.quantile_us(999);
-}
-
-double least_to_mean(const std::vector<std::uint64_t>& each, std::uint64_t all) {
-    const double mean = static_cast<double>(all) / static_cast<double>(each.size());
-    return static_cast<double>(*std::min_element(each.begin(), each.end())) / mean;
 }
 
 }  // namespace
@@ -117,7 +105,7 @@ CrowdResult measure_crowd(const CrowdCase& chosen) {
             const auto times = std::make_shared<base::Histogram>(*done.get_ns);
             times->add(*done.set_ns);
             set_times(times, result);
-            result.least_to_mean = least_to_mean(done.per_client, done.operations());
+            result.least_to_mean = tools::least_to_mean(done.per_client);
             require(done.hits == done.gets, "every key");
             auto ending = kv::Client::connect(load.server, load.client, patience());
             require(ending.exit(patience()).ok(), "the end");
@@ -160,68 +148,27 @@ CrowdResult measure_memcached_crowd(const CrowdCase& chosen) {
         const std::string value(chosen.value_bytes, 'v');
         WordsClient filling = server.client();
         fill(filling, chosen.keys, value);
-        std::vector<std::unique_ptr<base::Histogram>> times(chosen.clients);
-        std::vector<std::uint64_t> each(chosen.clients);
-        std::exception_ptr failure;
-        std::mutex lock;
-        base::Clock::time_point start{};
-        std::barrier ready{static_cast<std::ptrdiff_t>(chosen.clients),
-                           [&]() noexcept { start = base::Clock::now(); }};
-        const double ns_per_tick =
-            1e9 / static_cast<double>(base::ticks_in(std::chrono::seconds{1}));
-        {
-            std::vector<std::jthread> threads;
-            for (unsigned i = 0; i < chosen.clients; ++i) {
-                times[i] = std::make_unique<base::Histogram>();
-                threads.emplace_back([&, i] {
-                    std::optional<WordsClient> client;
-                    try {
-                        client.emplace(server.client());
-                    } catch (...) {
-                        const std::lock_guard guard{lock};
-                        failure = std::current_exception();
-                    }
-                    ready.arrive_and_wait();
-                    if (!client) return;
-                    try {
-                        std::minstd_rand random{i + 1};
-                        const auto ask = [&](std::uint64_t since) {
-                            const bool gets = random() % 100 < chosen.get_percent;
-                            const std::uint64_t key = random() % chosen.keys;
-                            if (gets) {
-                                require_intact(get(*client, key) == value, "a get");
-                            } else {
-                                set(*client, key, value);
-                            }
-                            times[i]->record(static_cast<std::uint64_t>(
-                                static_cast<double>(base::ticks() - since) * ns_per_tick));
-                            ++each[i];
-                        };
-                        const auto end = start + chosen.duration;
-                        if (chosen.offered_per_second == 0) {
-                            while (base::Clock::now() < end) ask(base::ticks());
-                            return;
+        tools::CrowdFigures figures =
+            tools::run_crowd({.members = chosen.clients}, [&](tools::CrowdMember& me) {
+                WordsClient client = server.client();
+                std::minstd_rand random{static_cast<unsigned>(me.number() + 1)};
+                tools::call_in_turn(
+                    me,
+                    {.duration = chosen.duration,
+                     .offered_per_second = chosen.offered_per_second / chosen.clients},
+                    [&] {
+                        const bool gets = random() % 100 < chosen.get_percent;
+                        const std::uint64_t key = random() % chosen.keys;
+                        if (gets) {
+                            require_intact(get(client, key) == value, "a get");
+                        } else {
+                            set(client, key, value);
                         }
-                        tools::end_sleeps_at_once();
-                        tools::Pace pace{chosen.offered_per_second / chosen.clients, i + 1, start};
-                        for (; pace.due() < end; pace.next()) {
-                            if (!pace.is_due()) pace.sleep();
-                            ask(pace.due_ticks());
-                        }
-                    } catch (...) {
-                        const std::lock_guard guard{lock};
-                        failure = std::current_exception();
-                    }
-                });
-            }
-        }
-        if (failure != nullptr) std::rethrow_exception(failure);
-        const double seconds = nanoseconds_since(start) / 1e9;
-        const auto all = std::make_shared<base::Histogram>();
-        for (const auto& one : times) all->add(*one);
-        result.operations_per_second = static_cast<double>(all->count()) / seconds;
-        set_times(all, result);
-        result.least_to_mean = least_to_mean(each, all->count());
+                    });
+            });
+        result.operations_per_second = static_cast<double>(figures.calls()) / figures.seconds;
+        result.least_to_mean = figures.least_to_mean();
+        set_times(std::move(figures.ns), result);
         return 0.0;
     });
     return result;

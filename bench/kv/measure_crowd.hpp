@@ -29,8 +29,8 @@ struct CrowdCase {
     std::uint64_t keys = 10'000;
     unsigned get_percent = 95;
     std::chrono::nanoseconds duration = std::chrono::milliseconds{250};
-    /// Of all clients together; latencies count from when a request was due (kv/pace.hpp). 0: each
-    /// asks again as soon as it has its answer.
+    /// Of all clients together; latencies count from when a request was due (crowd/pace.hpp). 0:
+    /// each asks again as soon as it has its answer.
     double offered_per_second = 0;
     std::uint32_t outstanding = 1;      ///< requests of a client on their way at a time
     std::string carrier = "automatic";  ///< as MILLRACE_CARRIER has it

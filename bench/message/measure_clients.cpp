@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <chrono>
 #include <cmath>
 #include <random>
@@ -13,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "crowd/crowd.hpp"
 #include "framework/payload.hpp"
 #include "framework/statistics.hpp"
 #include "millrace/message/channel.hpp"
@@ -111,6 +111,18 @@ double processor_seconds() {
     return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 
+/// Of so many threads, each of which makes the calls of `caller_of(its number)` one after the
+/// other.
+template <class CallerOf>
+double calls_a_second(std::size_t threads, CallerOf&& caller_of) {
+    constexpr auto span = 300ms;
+    const tools::CrowdFigures figures =
+        tools::run_crowd({.members = threads}, [&](tools::CrowdMember& me) {
+            tools::call_in_turn(me, {.warm_up = 50ms, .duration = span}, caller_of(me.number()));
+        });
+    return static_cast<double>(figures.calls()) / std::chrono::duration<double>(span).count();
+}
+
 }  // namespace
 
 double calls_of_threads(std::size_t threads) {
@@ -119,28 +131,13 @@ double calls_of_threads(std::size_t threads) {
         [&](Pair& pair) {
             share_two_cores();
             std::vector<Client> clients = connect_all(pair, {}, threads, 1);
-            constexpr auto warm_up = 50ms;
-            constexpr auto span = 300ms;
-            const auto begin = base::Clock::now() + warm_up;
-            const auto end = begin + span;
-            std::atomic<std::uint64_t> calls{0};
-            {
-                std::vector<std::jthread> callers;
-                for (Client& client : clients) {
-                    callers.emplace_back([&client, &calls, begin, end] {
-                        std::uint64_t counted = 0;
-                        for (std::uint64_t number = 1;; ++number) {
-                            call_once(client, number);
-                            const auto now = base::Clock::now();
-                            if (now >= end) break;
-                            if (now >= begin) ++counted;
-                        }
-                        calls += counted;
-                    });
-                }
-            }
+            const double per_second = calls_a_second(threads, [&](std::size_t i) {
+                return [&client = clients[i], number = std::uint64_t{0}]() mutable {
+                    call_once(client, ++number);
+                };
+            });
             leave(clients);
-            return static_cast<double>(calls) / std::chrono::duration<double>(span).count();
+            return per_second;
         },
         [&](Pair& pair) {
             share_two_cores();
@@ -165,35 +162,23 @@ double echoes_of_pairs(std::size_t pairs, const std::string& mode, const base::W
                 channels.push_back(message::connect(address, options, patience()));
             }
             pair.meet();
-            std::atomic<std::uint64_t> echoes{0};
-            constexpr auto span = 300ms;
-            const auto begin = base::Clock::now() + 50ms;
-            {
-                std::vector<std::jthread> threads;
-                for (message::Channel& channel : channels) {
-                    threads.emplace_back([&, begin] {
-                        std::array<std::byte, message_bytes> sent;
-                        std::uint64_t counted = 0;
-                        for (std::uint64_t number = 1;; ++number) {
-                            stamp(sent.data(), sent.size(), number);
-                            require(channel.send(std::span<const std::byte>{sent}, patience()),
-                                    "a message");
-                            const auto take = [&](std::span<const std::byte> echo) {
-                                keep(read_all(echo.data(), echo.size()));
-                                require_intact(stamped(echo.data(), echo.size(), number),
-                                               "an echo");
-                            };
-                            require(channel.receive(take, patience()), "an echo");
-                            const auto now = base::Clock::now();
-                            if (now >= begin + span) break;
-                            if (now >= begin) ++counted;
-                        }
-                        echoes += counted;
-                    });
-                }
-            }
+            const auto echo_once = [&](message::Channel& channel, std::uint64_t number) {
+                std::array<std::byte, message_bytes> sent;
+                stamp(sent.data(), sent.size(), number);
+                require(channel.send(std::span<const std::byte>{sent}, patience()), "a message");
+                const auto take = [&](std::span<const std::byte> echo) {
+                    keep(read_all(echo.data(), echo.size()));
+                    require_intact(stamped(echo.data(), echo.size(), number), "an echo");
+                };
+                require(channel.receive(take, patience()), "an echo");
+            };
+            const double per_second = calls_a_second(pairs, [&](std::size_t i) {
+                return [&, &channel = channels[i], number = std::uint64_t{0}]() mutable {
+                    echo_once(channel, ++number);
+                };
+            });
             channels.clear();
-            return static_cast<double>(echoes) / std::chrono::duration<double>(span).count();
+            return per_second;
         },
         [&](Pair& pair) {
             share_two_cores();

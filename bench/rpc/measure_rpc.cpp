@@ -15,6 +15,7 @@
 #include <thread>
 #include <vector>
 
+#include "crowd/crowd.hpp"
 #include "framework/environment_scope.hpp"
 #include "framework/meeting.hpp"
 #include "framework/pair.hpp"
@@ -370,53 +371,45 @@ class Requesters {
     void run_threads(base::Histogram& times, std::optional<ResponseWindows>& windows,
                      const std::function<void()>& begins) {
         std::atomic<bool> ends{false};
-        std::vector<std::unique_ptr<base::Histogram>> each_times(all_.size());
         std::exception_ptr failure;
         std::mutex lock;
-        const auto guarded = [&](auto&& body) {
-            try {
-                body();
-            } catch (...) {
-                const std::lock_guard guard{lock};
-                failure = std::current_exception();
-                ends = true;
-            }
-        };
         begins();
         windows.emplace(chosen_.duration);
+        tools::CrowdFigures figures;
         {
             std::vector<std::jthread> serving;
             for (Dispatcher& each : dispatchers_) {
                 serving.emplace_back([&] {
-                    guarded([&] {
+                    try {
                         each.adopt();
                         (void)each.run(base::Deadline::after(std::chrono::seconds{50}));
-                    });
+                    } catch (...) {
+                        const std::lock_guard guard{lock};
+                        failure = std::current_exception();
+                        ends = true;
+                    }
                 });
             }
-            {
-                std::vector<std::jthread> threads;
-                for (std::size_t i = 0; i < all_.size(); ++i) {
-                    each_times[i] = std::make_unique<base::Histogram>();
-                    threads.emplace_back([&, i] {
-                        guarded([&] {
-                            while (!ends.load(std::memory_order_relaxed)) {
-                                all_[i].call_many(chosen_, [&](std::uint64_t begin) {
-                                    const std::uint64_t now = base::ticks();
-                                    record(*each_times[i], begin, now);
-                                    windows->answered(now);
-                                });
-                                if (windows->is_over()) ends = true;
-                            }
+            try {
+                figures = tools::run_crowd({.members = all_.size()}, [&](tools::CrowdMember& me) {
+                    (void)me.begin();
+                    while (!ends.load(std::memory_order_relaxed)) {
+                        all_[me.number()].call_many(chosen_, [&](std::uint64_t begin) {
+                            me.record(begin);
+                            windows->answered(base::ticks());
                         });
-                    });
-                }
+                        if (windows->is_over()) ends = true;
+                    }
+                });
+            } catch (...) {
+                const std::lock_guard guard{lock};
+                failure = std::current_exception();
             }
             for (Dispatcher& each : dispatchers_) each.stop();
         }
         for (Dispatcher& each : dispatchers_) each.adopt();
         if (failure != nullptr) std::rethrow_exception(failure);
-        for (const auto& one : each_times) times.add(*one);
+        times.add(*figures.ns);
     }
 
     CyclesOfWindows cycles_;

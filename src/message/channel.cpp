@@ -317,7 +317,9 @@ int Channel::descriptor() {
 
 ChannelStats Channel::stats() const {
     core_->show();
-    return core_->stats();
+    const ChannelStats stats = core_->stats();
+    if (core_->options.wait.adapts && !core_->halves_wait) core_->show_waits(stats.waits);
+    return stats;
 }
 
 std::string Channel::explain() const { return core_->explain(); }

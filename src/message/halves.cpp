@@ -27,7 +27,9 @@ struct SplitChannel {
     explicit SplitChannel(Channel whole)
         : channel{std::move(whole)},
           descriptor{channel.descriptor()},
-          policy{channel.core_->options.wait} {}
+          policy{channel.core_->options.wait} {
+        channel.core_->halves_wait = true;
+    }
     static Channel::Core& core_of(Channel& whole) noexcept { return *whole.core_; }
 
     /// `call(channel)`, while the other half makes none.
@@ -68,6 +70,11 @@ struct SplitChannel {
         if (policy.adapts) counted.waits = waits.facts();
         return counted;
     }
+    /// By the half that receives, whose waits the page has: the two would take turns in it.
+    void show_waits() noexcept {
+        if (!policy.adapts || !waits_to_show.is_due(0)) return;
+        channel.core_->show_waits(waits_to_receive.facts());
+    }
 
     Channel channel;
     const int descriptor;
@@ -76,6 +83,7 @@ struct SplitChannel {
     bool sender_waits = false;  ///< guarded by turn
     base::WaitEstimate waits_to_send;
     base::WaitEstimate waits_to_receive;
+    base::WaitsToShow waits_to_show;
 };
 
 }  // namespace detail
@@ -162,6 +170,7 @@ Channel join(ChannelSender sender, ChannelReceiver receiver) {
                           "they are not those of one channel",
                           "give it the two that one split() gave"};
     }
+    detail::SplitChannel::core_of(sender.both_->channel).halves_wait = false;
     return std::move(sender.both_->channel);
 }
 
@@ -236,8 +245,10 @@ Status ChannelReceiver::look(Piece& message) {
 }
 
 Status ChannelReceiver::look(Piece& message, const Deadline& deadline) {
-    return wait_split(*both_, both_->waits_to_receive, Status::empty, deadline,
-                      [&] { return look(message); });
+    const Status status = wait_split(*both_, both_->waits_to_receive, Status::empty, deadline,
+                                     [&] { return look(message); });
+    both_->show_waits();
+    return status;
 }
 
 void ChannelReceiver::release() {
@@ -250,7 +261,11 @@ Status ChannelReceiver::receive(std::vector<std::byte>& into, const Deadline& de
         deadline);
 }
 
-ChannelStats ChannelReceiver::stats() const { return both_->stats(both_->waits_to_receive); }
+ChannelStats ChannelReceiver::stats() const {
+    const ChannelStats stats = both_->stats(both_->waits_to_receive);
+    if (both_->policy.adapts) both_->channel.core_->show_waits(stats.waits);
+    return stats;
+}
 const std::string& ChannelReceiver::peer() const noexcept { return both_->channel.peer(); }
 std::string ChannelReceiver::failure() const {
     return both_->alone([](Channel& channel) { return channel.failure(); });

@@ -108,6 +108,7 @@ ChannelOptions channel_options_of(const ServerOptions& options) {
     chosen.ring_bytes = options.ring_bytes;
     chosen.max_peer_ring_bytes = options.max_client_ring_bytes;
     chosen.wait = options.wait;
+    chosen.wait.adapts = false;  // it is the server that waits for messages, for all of them
     if (options.transports.has_rdma()) {
         chosen.endpoint =
             options.endpoint != nullptr ? options.endpoint : connect::Endpoint::shared();
@@ -143,10 +144,7 @@ Server::State::State(std::unique_ptr<SharedReceives> its_receives, WireHosts its
       slice_ticks{base::ticks_in(options.group_slice)},
       look_every{base::ticks_in(std::chrono::milliseconds{1})},
       spin_ticks{base::ticks_in(options.wait.spin)},
-      statistics{"message server", {"clients",   "away",       "joined",     "left",     "resumed",
-                                    "refused",   "misbehaved", "requests",   "answers",  "deferred",
-                                    "pending",   "failed",     "overloaded", "repeated", "large",
-                                    "kept back", "vain looks", "sleeps",     "put off",  "moved"}} {
+      statistics{"message server", figures(options.wait.adapts)} {
     crowd->join(*this);
     hub.add(listener.descriptor(), [this] { accept(); });
     if (shared != nullptr) {

@@ -192,32 +192,59 @@ void Server::State::keep_loop(bool was_busy) {
 }
 
 namespace {
+struct ShownCount {
+    base::Figure figure;
+    std::uint64_t ServerStats::*count;
+};
+constexpr auto counter = base::FigureKind::counter;
+constexpr auto gauge = base::FigureKind::gauge;
 /// On the page in this order.
-constexpr std::uint64_t ServerStats::*const shown_counts[] = {
-    &ServerStats::clients,    &ServerStats::away,       &ServerStats::joined,
-    &ServerStats::left,       &ServerStats::resumed,    &ServerStats::refused,
-    &ServerStats::misbehaved, &ServerStats::requests,   &ServerStats::answers,
-    &ServerStats::deferred,   &ServerStats::pending,    &ServerStats::failed,
-    &ServerStats::overloaded, &ServerStats::repeated,   &ServerStats::large,
-    &ServerStats::kept_back,  &ServerStats::vain_looks, &ServerStats::sleeps,
-    &ServerStats::put_off,    &ServerStats::moved};
+constexpr ShownCount shown_counts[] = {{{"clients", gauge}, &ServerStats::clients},
+                                       {{"away", gauge}, &ServerStats::away},
+                                       {{"joined", counter}, &ServerStats::joined},
+                                       {{"left", counter}, &ServerStats::left},
+                                       {{"resumed", counter}, &ServerStats::resumed},
+                                       {{"refused", counter}, &ServerStats::refused},
+                                       {{"misbehaved", counter}, &ServerStats::misbehaved},
+                                       {{"requests", counter}, &ServerStats::requests},
+                                       {{"answers", counter}, &ServerStats::answers},
+                                       {{"deferred", counter}, &ServerStats::deferred},
+                                       {{"pending", gauge}, &ServerStats::pending},
+                                       {{"failed", counter}, &ServerStats::failed},
+                                       {{"overloaded", counter}, &ServerStats::overloaded},
+                                       {{"repeated", counter}, &ServerStats::repeated},
+                                       {{"large", counter}, &ServerStats::large},
+                                       {{"kept back", counter}, &ServerStats::kept_back},
+                                       {{"vain looks", counter}, &ServerStats::vain_looks},
+                                       {{"sleeps", counter}, &ServerStats::sleeps},
+                                       {{"put off", counter}, &ServerStats::put_off},
+                                       {{"moved", counter}, &ServerStats::moved}};
 static_assert(std::size(shown_counts) * sizeof(std::uint64_t) == sizeof(ServerStats));
 }  // namespace
 
+std::vector<base::Figure> Server::State::figures(bool adapts) {
+    std::vector<base::Figure> all;
+    for (const ShownCount& shown : shown_counts) all.push_back(shown.figure);
+    return base::with_waits(all, adapts);
+}
+
 ServerStats& ServerStats::operator+=(const ServerStats& other) noexcept {
-    for (const auto count : shown_counts) this->*count += other.*count;
+    for (const auto& [_, count] : shown_counts) this->*count += other.*count;
     return *this;
 }
 
 void Server::State::show() noexcept {
     std::size_t index = 0;
-    for (const auto count : shown_counts) statistics.counter(index++).set(counts.*count);
+    for (const auto& [_, count] : shown_counts) statistics.counter(index++).set(counts.*count);
+    if (options.wait.adapts && waits_to_show.is_due(counts.sleeps)) {
+        base::show_waits(statistics, index, waits.facts());
+    }
 }
 
 ServerStats Server::State::shown() const noexcept {
     ServerStats stats;
     std::size_t index = 0;
-    for (const auto count : shown_counts) stats.*count = statistics.counter(index++).value();
+    for (const auto& [_, count] : shown_counts) stats.*count = statistics.counter(index++).value();
     return stats;
 }
 

@@ -43,6 +43,7 @@
 #include "mailboxes.hpp"
 #include "millrace/base/clock.hpp"
 #include "millrace/base/statistics.hpp"
+#include "millrace/base/wait_figures.hpp"
 #include "millrace/connect/hub.hpp"
 #include "millrace/connect/readiness.hpp"
 #include "millrace/message/server.hpp"
@@ -345,6 +346,8 @@ struct Server::State {
     void keep_loop(bool was_busy);
     /// Tells the statistics page, and with it other threads.
     void show() noexcept;
+    /// What is on the page, as show() sets it.
+    [[nodiscard]] static std::vector<base::Figure> figures(bool adapts);
     [[nodiscard]] ServerStats shown() const noexcept;
 
     ServerOptions options;
@@ -405,6 +408,7 @@ struct Server::State {
     std::uint64_t look_every;
     std::uint64_t busy_at = 0;  ///< only if nested
     base::WaitEstimate waits;
+    base::WaitsToShow waits_to_show;
     std::uint64_t spin_ticks;
 
     ServerStats counts;

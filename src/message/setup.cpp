@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <cstring>
+#include <iterator>
 #include <new>
 #include <utility>
 
@@ -142,6 +143,7 @@ constexpr base::Figure figures_of_channels[] = {
     {"frame writes"},   {"other writes"},   {"credit writes"},
     {"credit reads"},   {"full"},           {"sleeps"},
     {"events sent"},    {"events received"}};
+static_assert(std::size(figures_of_channels) == Channel::Core::own_figures);
 
 [[nodiscard]] std::string title_of(const std::string& name) {
     std::string title = name.empty() ? "message channel" : "message channel " + name;
@@ -164,7 +166,7 @@ Channel::Core::Core(connect::Link connected, const ChannelOptions& chosen, const
                                        verbs::Access::remote_write | verbs::Access::remote_read)},
       link{std::move(connected)},
       window{link},
-      statistics{title_of(chosen.name), figures_of_channels} {
+      statistics{title_of(chosen.name), base::with_waits(figures_of_channels, chosen.wait.adapts)} {
     own_page = new (memory.data() + receive_bytes) ControlPage{};
     sleeper.emplace(*this);
     // The peer may push credit as soon as it knows our address: the beginning is stored before.

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <cstring>
+#include <iterator>
 #include <new>
 #include <utility>
 
@@ -169,6 +170,40 @@ Socket set_up(connect::Link link, const SocketOptions& options, const base::Dead
     return size < little ? link.allocate_packed(size, access) : link.allocate(size, access);
 }
 
+/// As Core::show sets them.
+constexpr base::Figure figures_of_streams[] = {{"direct bytes sent"},
+                                               {"direct transfers"},
+                                               {"indirect bytes sent"},
+                                               {"indirect transfers"},
+                                               {"percent sent directly", base::FigureKind::gauge},
+                                               {"direct bytes received"},
+                                               {"direct transfers received"},
+                                               {"indirect bytes received"},
+                                               {"indirect transfers received"},
+                                               {"copies"},
+                                               {"lent bytes"},
+                                               {"adverts sent"},
+                                               {"adverts used"},
+                                               {"adverts stale"},
+                                               {"adverts withdrawn"},
+                                               {"adverts forgone"},
+                                               {"phase changes"},
+                                               {"messages sent"},
+                                               {"messages received"},
+                                               {"credits"},
+                                               {"requests"},
+                                               {"stalls for adverts"},
+                                               {"stalls for room"},
+                                               {"stalls for credit"},
+                                               {"stalls for requests"},
+                                               {"staged"},
+                                               {"registrations"},
+                                               {"registrations kept"},
+                                               {"sleeps"},
+                                               {"events sent"},
+                                               {"events received"}};
+static_assert(std::size(figures_of_streams) == Socket::Core::own_figures);
+
 }  // namespace
 
 Socket::Core::Core(connect::Link connected, const SocketOptions& asked, const Way& path)
@@ -180,38 +215,7 @@ Socket::Core::Core(connect::Link connected, const SocketOptions& asked, const Wa
       window{link},
       in_flight{window.slots()},
       completions{std::size_t{options.sends} + options.receives},
-      statistics{"byte stream",
-                 {"direct bytes sent",
-                  "direct transfers",
-                  "indirect bytes sent",
-                  "indirect transfers",
-                  "percent sent directly",
-                  "direct bytes received",
-                  "direct transfers received",
-                  "indirect bytes received",
-                  "indirect transfers received",
-                  "copies",
-                  "lent bytes",
-                  "adverts sent",
-                  "adverts used",
-                  "adverts stale",
-                  "adverts withdrawn",
-                  "adverts forgone",
-                  "phase changes",
-                  "messages sent",
-                  "messages received",
-                  "credits",
-                  "requests",
-                  "stalls for adverts",
-                  "stalls for room",
-                  "stalls for credit",
-                  "stalls for requests",
-                  "staged",
-                  "registrations",
-                  "registrations kept",
-                  "sleeps",
-                  "events sent",
-                  "events received"}} {
+      statistics{"byte stream", base::with_waits(figures_of_streams, asked.wait.adapts)} {
     std::byte* const behind_ring = memory.data() + ring_bytes_of(options);
     auto* const first_slot = reinterpret_cast<Slot*>(behind_ring);
     const std::uint32_t slot_count = message_slots_of(options);

@@ -30,6 +30,7 @@
 #include "millrace/base/sole_use.hpp"
 #include "millrace/base/statistics.hpp"
 #include "millrace/base/status.hpp"
+#include "millrace/base/wait_figures.hpp"
 #include "millrace/connect/link.hpp"
 #include "millrace/connect/readiness.hpp"
 #include "millrace/ring/carrier.hpp"
@@ -279,6 +280,7 @@ struct Socket::Core {
     [[nodiscard]] std::uint64_t activity() const noexcept { return messages_sent + slots.taken(); }
 
     [[nodiscard]] SocketStats stats() const noexcept;
+    [[nodiscard]] SocketStats counted() const noexcept;  ///< without what is known of waits
     /// Brings the statistics page up to date. Called when there is nothing to do.
     void show() noexcept;
 
@@ -420,6 +422,8 @@ struct Socket::Core {
         std::uint64_t registrations_kept = 0;
     } counts;
     std::uint64_t shown = 0;
+    static constexpr std::size_t own_figures = 31;  ///< of its page, before those of waits
+    base::WaitsToShow waits_to_show;
     base::StatisticsPage statistics;
 };
 

@@ -3,6 +3,7 @@
 
 #include <cerrno>
 #include <cstdint>
+#include <exception>
 #include <utility>
 
 #include <fmt/format.h>
@@ -91,7 +92,7 @@ void DatagramQueuePair::start(std::uint8_t port, std::uint32_t key,
     move("RTR to RTS", attributes, IBV_QP_STATE | IBV_QP_SQ_PSN);
 }
 
-void DatagramQueuePair::join(const ibv_gid& group, std::uint16_t lid) {
+GroupMembership DatagramQueuePair::join(const ibv_gid& group, std::uint16_t lid) {
     errno = 0;
     if (const int result = path_->attach_mcast(raw(), &group, lid); result != 0) {
         base::throw_errno(error_of(result), "join a multicast group",
@@ -99,15 +100,41 @@ void DatagramQueuePair::join(const ibv_gid& group, std::uint16_t lid) {
                                       raw()->context->device->name, text_of(group)),
                           "the GID must be a multicast one (ff…), and the device must have room");
     }
+    return GroupMembership{raw(), *path_, group, lid};
 }
 
-void DatagramQueuePair::leave(const ibv_gid& group, std::uint16_t lid) {
+GroupMembership::GroupMembership(GroupMembership&& other) noexcept
+    : queue_pair_{std::exchange(other.queue_pair_, nullptr)},
+      path_{other.path_},
+      group_{other.group_},
+      lid_{other.lid_} {}
+
+GroupMembership& GroupMembership::operator=(GroupMembership&& other) noexcept {
+    GroupMembership taken{std::move(other)};
+    std::swap(queue_pair_, taken.queue_pair_);
+    std::swap(path_, taken.path_);
+    std::swap(group_, taken.group_);
+    std::swap(lid_, taken.lid_);
+    return *this;
+}
+
+GroupMembership::~GroupMembership() {
+    try {
+        leave();
+    } catch (const std::exception& error) {
+        base::log(base::LogLevel::error, "verbs", "{}", error.what());
+    }
+}
+
+void GroupMembership::leave() {
+    ibv_qp* const member = std::exchange(queue_pair_, nullptr);
+    if (member == nullptr) return;
     errno = 0;
-    if (const int result = path_->detach_mcast(raw(), &group, lid); result != 0) {
+    if (const int result = path_->detach_mcast(member, &group_, lid_); result != 0) {
         base::throw_errno(error_of(result), "leave a multicast group",
-                          fmt::format("queue pair {} of {}, group {}", number(),
-                                      raw()->context->device->name, text_of(group)),
-                          "leave what was joined, once, with the same LID");
+                          fmt::format("queue pair {} of {}, group {}", member->qp_num,
+                                      member->context->device->name, text_of(group_)),
+                          "end a membership before its queue pair, and join a group once");
     }
 }
 

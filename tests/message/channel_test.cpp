@@ -792,6 +792,14 @@ TEST(Channel, SaysHowItsWaitsAdaptAndWhy) {
         channel.explain().find("waits: the last one " + std::string{base::describe(facts.reason)}),
         std::string::npos)
         << channel.explain();
+    bool is_shown = false;
+    for (const auto& page : base::StatisticsPage::of_process(getpid())) {
+        for (const auto& [name, value] : page.states) {
+            is_shown = is_shown || (page.title == "message channel" && name == "wait" &&
+                                    value == base::describe(facts.reason));
+        }
+    }
+    EXPECT_TRUE(is_shown) << "its page says the same to other processes";
     EXPECT_EQ(channel.close(patience()), Status::ok);
     EXPECT_TRUE(child.wait().success());
 }

@@ -814,13 +814,34 @@ TEST(StreamSocket, ShowsTheSharesOfItsTransfersToOtherProcesses) {
         const std::map<std::string, std::uint64_t> counters{page.counters.begin(),
                                                             page.counters.end()};
         if (page.title != "byte stream") continue;
-        is_sender_shown = is_sender_shown || counters.at("percent sent directly") == 100;
+        is_sender_shown = is_sender_shown || page.gauges.at(0).second == 100;
         is_receiver_shown = is_receiver_shown || counters.at("direct transfers received") == 1;
         EXPECT_EQ(counters.at("indirect transfers received"), 0U);
         EXPECT_LE(counters.at("credits"), counters.at("messages sent"));
     }
     EXPECT_TRUE(is_sender_shown);
     EXPECT_TRUE(is_receiver_shown);
+}
+
+TEST(StreamSocket, ShowsHowItsWaitsAdaptAndWhy) {
+    SocketOptions adapts = in_mode(Mode::dynamic);
+    adapts.wait = base::WaitPolicy::adaptive();
+    Pair pair{adapts, in_mode(Mode::dynamic)};
+    Buffer memory{4096};
+    const auto waits = [&](Socket& socket) {
+        std::size_t size = 0;
+        EXPECT_EQ(socket.read_some({memory.data(), 64}, size, base::Deadline::after(1ms)),
+                  Status::timed_out);
+        return socket.stats().waits;
+    };
+    EXPECT_EQ(waits(*pair.far).wake_up_cost, 0ns) << "its waits do not adapt";
+    const base::WaitFacts facts = waits(*pair.near);
+    EXPECT_GT(facts.wake_up_cost, 0ns);
+    std::vector<std::string> shown;
+    for (const auto& page : base::StatisticsPage::of_process(getpid())) {
+        for (const auto& [name, value] : page.states) shown.push_back(value);
+    }
+    EXPECT_EQ(shown, std::vector<std::string>{std::string{base::describe(facts.reason)}});
 }
 
 TEST(StreamSocket, RefusesPlainMemoryInStrictUse) {

@@ -83,8 +83,8 @@ TEST_F(Kv, TakesAValueFromStandardInput) {
 TEST_F(Kv, ServesByEveryTransportWaitAndTable) {
     for (const std::string table : {"cuckoo", "thesis"}) {
         for (const std::string wait : {"poll", "block", "adaptive"}) {
-            ASSERT_NO_FATAL_FAILURE(serve({"--transport", "rc,uc,ud,tcp", "--trust-clients", "--wait", wait, "--table",
-                                           table, "--memory", "4g"}));
+            ASSERT_NO_FATAL_FAILURE(serve({"--transport", "rc,uc,ud,tcp", "--trust-clients",
+                                           "--wait", wait, "--table", table, "--memory", "4g"}));
             for (const std::string transport : {"rc", "uc", "ud", "tcp"}) {
                 EXPECT_TRUE(ask({"set", "by", transport, "--transport", transport}).exit.success());
                 EXPECT_EQ(ask({"get", "by"}).text, transport);
@@ -237,6 +237,27 @@ TEST_F(Kv, SaysWhereNobodyListens) {
     const CommandOutcome outcome = ask({"get", "k", "--timeout", "0.1"});
     EXPECT_TRUE(outcome.exit.exited_with(1));
     EXPECT_NE(outcome.text.find(folder_.path("kv")), std::string::npos) << outcome.text;
+}
+
+TEST_F(Kv, IsLoadedByAsManyThreadsAsTheBenchWasToldTo) {
+    serve({});
+    for (const std::vector<std::string>& how : {std::vector<std::string>{"--operations", "500"},
+                                                {"--rate", "4000", "--seconds", "0.1"}}) {
+        std::vector<std::string> words{"bench", "--clients",     "20", "--threads",
+                                       "2",     "--outstanding", "3",  "--keys",
+                                       "50",    "--json"};
+        words.insert(words.end(), how.begin(), how.end());
+        const CommandOutcome loaded = ask(words);
+        ASSERT_TRUE(loaded.exit.success()) << loaded.text;
+        const auto told = nlohmann::json::parse(loaded.text);
+        EXPECT_EQ(told["per_client"].size(), 20U);
+        EXPECT_EQ(told["threads"], 2);
+        if (how[0] == "--operations") {
+            EXPECT_EQ(told["operations"], 500);
+        }
+        for (const auto& calls : told["per_client"]) EXPECT_GT(calls, 0) << told;
+    }
+    EXPECT_FALSE(ask({"bench", "--clients", "2", "--threads", "3"}).exit.success());
 }
 
 TEST_F(Kv, IsServedByAsManyThreadsAsItWasToldTo) {

@@ -115,25 +115,27 @@ int run_kv_bench(const KvBenchOptions& options) {
     const auto [least, most] =
         std::minmax_element(result.per_client.begin(), result.per_client.end());
     if (options.json.wanted()) {
-        const nlohmann::json document{{"server", chosen.load.server.to_string()},
-                                      {"own_server", own.has_value()},
-                                      {"transport", name_of(chosen.load.client.transport)},
-                                      {"requests", name_of(chosen.load.client.requests)},
-                                      {"answers", name_of(chosen.load.client.answers)},
-                                      {"clients", chosen.load.clients},
-                                      {"outstanding", chosen.load.outstanding},
-                                      {"keys", chosen.load.keys},
-                                      {"key_bytes", chosen.load.key_bytes},
-                                      {"value_bytes", chosen.load.value_bytes},
-                                      {"get_percent", chosen.load.get_percent},
-                                      {"offered_per_second", chosen.load.offered_per_second},
-                                      {"seconds", result.seconds},
-                                      {"operations", result.operations()},
-                                      {"operations_per_second", result.per_second()},
-                                      {"hits", result.hits},
-                                      {"per_client", result.per_client},
-                                      {"get", json_of(*result.get_ns)},
-                                      {"set", json_of(*result.set_ns)}};
+        const nlohmann::json document{
+            {"server", chosen.load.server.to_string()},
+            {"own_server", own.has_value()},
+            {"transport", name_of(chosen.load.client.transport)},
+            {"requests", name_of(chosen.load.client.requests)},
+            {"answers", name_of(chosen.load.client.answers)},
+            {"clients", chosen.load.clients},
+            {"threads", chosen.load.threads == 0 ? chosen.load.clients : chosen.load.threads},
+            {"outstanding", chosen.load.outstanding},
+            {"keys", chosen.load.keys},
+            {"key_bytes", chosen.load.key_bytes},
+            {"value_bytes", chosen.load.value_bytes},
+            {"get_percent", chosen.load.get_percent},
+            {"offered_per_second", chosen.load.offered_per_second},
+            {"seconds", result.seconds},
+            {"operations", result.operations()},
+            {"operations_per_second", result.per_second()},
+            {"hits", result.hits},
+            {"per_client", result.per_client},
+            {"get", json_of(*result.get_ns)},
+            {"set", json_of(*result.set_ns)}};
         options.json.write(document.dump(2));
     }
     if (options.json.in_place_of_lines()) return 0;

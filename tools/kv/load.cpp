@@ -1,19 +1,15 @@
 #include "kv/load.hpp"
 
 #include <algorithm>
-#include <atomic>
-#include <barrier>
 #include <cstring>
-#include <exception>
-#include <mutex>
+#include <memory>
 #include <random>
 #include <span>
-#include <thread>
 #include <utility>
 
 #include <fmt/format.h>
 
-#include "kv/pace.hpp"
+#include "crowd/crowd.hpp"
 #include "millrace/base/clock.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/kv/client.hpp"
@@ -84,69 +80,33 @@ class Worker {
     void fill(std::uint64_t first, std::uint64_t step) {
         std::uint64_t next = first;
         while (next < load_.keys || client_.outstanding() != 0) {
-            if (next < load_.keys && send(next, false)) {
+            if (next < load_.keys && send(next, false, base::ticks())) {
                 next += step;
                 if (first == 0 && load_.filled && next % (64 * step) == 0) {
                     load_.filled(static_cast<double>(next) / static_cast<double>(load_.keys));
                 }
                 continue;
             }
-            take(nullptr);
+            await(nullptr);
         }
     }
 
-    /// Until `ends`, or so many operations.
-    void run(const base::Deadline& ends, std::uint64_t operations, KvLoadResult& result) {
-        std::uint64_t sent = 0;
-        const bool counted = operations != 0;
-        unsigned until_look = 1;
-        bool over = false;
-        while (!over || client_.outstanding() != 0) {
-            if (!over) {
-                // The clock is read for each request anyway, but not asked for each.
-                if (counted) {
-                    over = sent == operations;
-                } else if (--until_look == 0) {
-                    until_look = 16;
-                    over = ends.expired();
-                }
-                if (!over && client_.outstanding() < load_.outstanding) {
-                    const bool get = random_() % 100 < load_.get_percent;
-                    if (send(random_() % load_.keys, get)) {
-                        ++sent;
-                        continue;
-                    }
-                }
-                if (over) continue;
-            }
-            take(&result);
-        }
-        result.per_client.push_back(sent);
+    /// From here on it counts.
+    void begin(KvLoadResult& result) { result_ = &result; }
+
+    // As crowd/crowd.hpp has callers.
+    bool send(std::uint64_t since) {
+        const bool get = random_() % 100 < load_.get_percent;
+        return send(random_() % load_.keys, get, since);
     }
-    /// Each request when it is due, or as soon behind that as there is a place for it.
-    void run_offered(Pace pace, base::Clock::time_point end, KvLoadResult& result) {
-        end_sleeps_at_once();
-        std::uint64_t sent = 0;
-        while (pace.due() < end || client_.outstanding() != 0) {
-            const bool has_place = pace.due() < end && client_.outstanding() < load_.outstanding;
-            if (has_place && pace.is_due()) {
-                const bool get = random_() % 100 < load_.get_percent;
-                if (send(random_() % load_.keys, get, pace.due_ticks())) {
-                    ++sent;
-                    pace.next();
-                    continue;
-                }
-            } else if (has_place && client_.outstanding() == 0) {
-                pace.sleep();
-                continue;
-            } else if (has_place) {
-                take(&result, pace.due());
-                continue;
-            }
-            take(&result);
-        }
-        result.per_client.push_back(sent);
+    bool poll() {
+        return was_answer(
+            client_.poll([&](const kv::Answer& answer) { take_answer(answer, result_); }));
     }
+    bool take(const base::Deadline& deadline) { return take_before(result_, deadline); }
+    void await() { await(result_); }
+    [[nodiscard]] std::size_t outstanding() const { return client_.outstanding(); }
+
     void close() { (void)client_.close(base::Deadline::after(patience)); }
 
   private:
@@ -157,7 +117,6 @@ class Worker {
     }
 
     /// False: there is no room.
-    bool send(std::uint64_t key, bool get) { return send(key, get, base::ticks()); }
     bool send(std::uint64_t key, bool get, std::uint64_t since) {
         kv::RequestParts parts{.key = items_.key(key)};
         if (!get) parts.value = items_.value(key);
@@ -174,27 +133,25 @@ class Worker {
         return true;
     }
 
-    void take(KvLoadResult* result) {
+    void await(KvLoadResult* result) {
         if (!take_before(result, base::Deadline::after(patience))) {
             fail("an answer", "there is none in time");
         }
     }
-    /// At most until then.
-    void take(KvLoadResult* result, base::Clock::time_point then) {
-        (void)take_before(result, base::Deadline::at(then));
-    }
     /// False: there was none.
     bool take_before(KvLoadResult* result, const base::Deadline& deadline) {
-        const base::Status status = client_.wait(
-            [&](const kv::Answer& answer) {
-                const OnItsWay& sent = on_their_way_[answer.id % on_their_way_.size()];
-                // The server answers a client's requests in their order.
-                if (sent.id != answer.id) fail("an answer", "it is to a request of long ago");
-                if (result != nullptr) count(sent, answer, *result);
-                check(sent, answer);
-            },
-            deadline);
-        if (status == base::Status::timed_out) return false;
+        return was_answer(
+            client_.wait([&](const kv::Answer& answer) { take_answer(answer, result); }, deadline));
+    }
+    void take_answer(const kv::Answer& answer, KvLoadResult* result) {
+        const OnItsWay& sent = on_their_way_[answer.id % on_their_way_.size()];
+        // The server answers a client's requests in their order.
+        if (sent.id != answer.id) fail("an answer", "it is to a request of long ago");
+        if (result != nullptr) count(sent, answer, *result);
+        check(sent, answer);
+    }
+    [[nodiscard]] bool was_answer(base::Status status) {
+        if (status == base::Status::timed_out || status == base::Status::empty) return false;
         if (status != base::Status::ok) {
             const std::string why = client_.failure();
             fail("an answer",
@@ -242,25 +199,7 @@ class Worker {
     double ns_per_tick_;
     kv::Client client_;
     std::vector<OnItsWay> on_their_way_;  ///< by id: as many as may be without an answer
-};
-
-/// The first failure of any thread.
-class FirstFailure {
-  public:
-    void note() noexcept {
-        const std::lock_guard guard{lock_};
-        if (failure_ == nullptr) failure_ = std::current_exception();
-        failed_.store(true, std::memory_order_release);
-    }
-    [[nodiscard]] bool any() const noexcept { return failed_.load(std::memory_order_acquire); }
-    void rethrow() const {
-        if (failure_ != nullptr) std::rethrow_exception(failure_);
-    }
-
-  private:
-    std::mutex lock_;
-    std::exception_ptr failure_;
-    std::atomic<bool> failed_{false};
+    KvLoadResult* result_ = nullptr;      ///< of a run
 };
 
 void check(const KvLoad& load) {
@@ -269,6 +208,10 @@ void check(const KvLoad& load) {
                           "it is out of range", remedy};
     };
     if (load.clients == 0) refuse("no client", "choose 1 or more");
+    if (load.threads > load.clients) {
+        refuse(fmt::format("{} threads of {} clients", load.threads, load.clients),
+               "choose at most as many threads as clients");
+    }
     if (load.outstanding == 0 || load.outstanding > message::largest_window) {
         refuse(fmt::format("{} outstanding requests", load.outstanding), "choose 1 to 4096");
     }
@@ -285,6 +228,36 @@ void check(const KvLoad& load) {
     }
     if (load.offered_per_second != 0 && load.operations != 0) {
         refuse("a rate and a number of operations", "choose a time for the rate");
+    }
+}
+
+/// Those of one thread of so many.
+void run_workers(const KvLoad& load, std::span<Worker* const> workers, unsigned number,
+                 unsigned threads, base::Clock::time_point start) {
+    const base::Clock::time_point end = start + load.duration;
+    if (load.offered_per_second != 0) {
+        const Pace pace{load.offered_per_second / threads, number + 1, start};
+        if (load.threads != 0) {
+            (void)drive_when_due(workers, load.outstanding, pace, end);
+        } else {
+            (void)call_when_due(*workers[0], load.outstanding, pace, end);
+        }
+        return;
+    }
+    const std::uint64_t share = load.operations / threads + (number < load.operations % threads);
+    const auto ends = base::Deadline::at(end);
+    unsigned until_look = 1;
+    const auto is_over = [&](std::uint64_t sent) {
+        if (load.operations != 0) return sent == share;
+        // The clock is read for each request anyway, but not asked for each.
+        if (--until_look != 0) return false;
+        until_look = 16;
+        return ends.expired();
+    };
+    if (load.threads != 0) {
+        (void)drive(workers, load.outstanding, is_over);
+    } else {
+        (void)keep_calling(*workers[0], load.outstanding, is_over);
     }
 }
 
@@ -308,43 +281,20 @@ KvLoadResult run_load(const KvLoad& load) {
         workers.push_back(std::make_unique<Worker>(load, i));
     }
     std::vector<KvLoadResult> results(load.clients);
-    FirstFailure failure;
-    base::Clock::time_point start{};
-    base::Deadline ends = base::Deadline::never();
-    std::barrier ready{static_cast<std::ptrdiff_t>(load.clients), [&]() noexcept {
-                           start = base::Clock::now();
-                           ends = base::Deadline::at(start + load.duration);
-                       }};
-    {
-        std::vector<std::jthread> threads;
-        for (unsigned i = 0; i < load.clients; ++i) {
-            threads.emplace_back([&, i] {
-                try {
-                    if (load.fill) workers[i]->fill(i, load.clients);
-                } catch (...) {
-                    failure.note();
-                }
-                ready.arrive_and_wait();
-                if (failure.any()) return;
-                try {
-                    const std::uint64_t share = load.operations / load.clients +
-                                                (i < load.operations % load.clients ? 1 : 0);
-                    if (load.offered_per_second != 0) {
-                        workers[i]->run_offered(
-                            Pace{load.offered_per_second / load.clients, i + 1, start},
-                            start + load.duration, results[i]);
-                    } else if (load.operations == 0 || share != 0) {
-                        workers[i]->run(ends, share, results[i]);
-                    }
-                } catch (...) {
-                    failure.note();
-                }
-            });
+    const unsigned threads = load.threads == 0 ? load.clients : load.threads;
+    const CrowdFigures figures = run_crowd({.members = threads}, [&](CrowdMember& me) {
+        const auto number = static_cast<unsigned>(me.number());
+        std::vector<Worker*> mine;
+        for (unsigned i = number; i < load.clients; i += threads) {
+            if (load.fill) workers[i]->fill(i, load.clients);
+            workers[i]->begin(results[i]);
+            mine.push_back(workers[i].get());
         }
-    }
-    failure.rethrow();
+        const base::Clock::time_point start = me.begin();
+        run_workers(load, mine, number, threads, start);
+    });
     KvLoadResult all;
-    all.seconds = static_cast<double>((base::Clock::now() - start).count()) / 1e9;
+    all.seconds = figures.seconds;
     for (KvLoadResult& one : results) {
         all.gets += one.gets;
         all.hits += one.hits;

@@ -1,5 +1,6 @@
-// Load for a key-value server: threads that each have a client, and get and set random keys as fast
-// as the answers come, or at a rate. Called by `millrace kv bench` and by the measurements.
+// Load for a key-value server: clients, each in a thread of its own or many in one, that get and
+// set random keys as fast as the answers come, or at a rate. Called by `millrace kv bench` and by
+// the measurements.
 #pragma once
 
 #include <chrono>
@@ -20,12 +21,13 @@ namespace millrace::tools {
 struct KvLoad {
     connect::Address server = connect::Address::tcp("127.0.0.1", 7400);
     unsigned clients = 1;
+    unsigned threads = 0;  ///< which drive the clients, and never sleep; 0: each has its own
     std::uint32_t outstanding = 1;  ///< requests of a client on their way at a time
     std::chrono::nanoseconds duration = std::chrono::seconds{2};
     std::uint64_t operations = 0;  ///< of all clients, in place of the duration; 0: by time
-    /// What all clients together offer, each at times of its own (pace.hpp), and latencies count
-    /// from when a request was due. What is due within the duration is sent, however late. 0: each
-    /// sends as fast as the answers come.
+    /// What all clients together offer, each at times of its own (crowd/pace.hpp), and latencies
+    /// count from when a request was due. What is due within the duration is sent, however late. 0:
+    /// each sends as fast as the answers come.
     double offered_per_second = 0;
     std::uint64_t keys = 100'000;
     std::size_t key_bytes = 16;  ///< 8 at least

@@ -102,6 +102,36 @@ struct Datagram {
             completion.raw.src_qp};
 }
 
+/// A queue pair's membership in a multicast group, which ends with it. Move-only; must go before
+/// the queue pair, which may be moved meanwhile. Made by DatagramQueuePair::join.
+class GroupMembership {
+  public:
+    GroupMembership() noexcept = default;
+    GroupMembership(GroupMembership&& other) noexcept;
+    GroupMembership& operator=(GroupMembership&& other) noexcept;
+    GroupMembership(const GroupMembership&) = delete;
+    GroupMembership& operator=(const GroupMembership&) = delete;
+    /// Leaves. Never throws; what the device has against it is in the log.
+    ~GroupMembership();
+
+    /// Of one that was not moved from.
+    explicit operator bool() const noexcept { return queue_pair_ != nullptr; }
+    /// From here on what is sent to the group does not come; what has come stays. Throws Error if
+    /// the device refuses.
+    void leave();
+    [[nodiscard]] const ibv_gid& group() const noexcept { return group_; }
+
+  private:
+    friend class DatagramQueuePair;
+    GroupMembership(ibv_qp* queue_pair, const ControlPath& path, const ibv_gid& group,
+                    std::uint16_t lid) noexcept
+        : queue_pair_{queue_pair}, path_{&path}, group_{group}, lid_{lid} {}
+    ibv_qp* queue_pair_ = nullptr;  ///< null: it has left, or was moved from
+    const ControlPath* path_ = nullptr;
+    ibv_gid group_{};
+    std::uint16_t lid_ = 0;
+};
+
 /// A queue pair for datagrams. Made by ProtectionDomain::create_datagram_queue_pair. Move-only.
 /// Posting is thread-safe.
 class DatagramQueuePair {
@@ -115,11 +145,10 @@ class DatagramQueuePair {
     void fail() noexcept { queue_pair_.fail(); }
     [[nodiscard]] ibv_qp_state state() const { return queue_pair_.state(); }
 
-    /// Joins a multicast group: also receives what is sent to it. `lid`: the group's on InfiniBand,
-    /// 0 elsewhere. Throws Error; joining twice is none.
-    void join(const ibv_gid& group, std::uint16_t lid = 0);
-    /// Throws Error (invalid_argument) if it is no member. Before the queue pair is destroyed.
-    void leave(const ibv_gid& group, std::uint16_t lid = 0);
+    /// Joins a multicast group: as long as the membership lives, also receives what is sent to it
+    /// with its own Q_Key. `lid`: the group's on InfiniBand, 0 elsewhere. Throws Error. For a
+    /// device who joins twice is a member once: the first membership that ends is the end of both.
+    [[nodiscard]] GroupMembership join(const ibv_gid& group, std::uint16_t lid = 0);
 
     /// As QueuePair::post. A message longer than the MTU is not sent, whatever its completion says.
     [[nodiscard]] int post(const SendTo& request) noexcept { return queue_pair_.post(request); }

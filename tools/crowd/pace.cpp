@@ -1,4 +1,4 @@
-#include "kv/pace.hpp"
+#include "crowd/pace.hpp"
 
 #include <sys/prctl.h>
 

@@ -1,7 +1,7 @@
 // When requests are due that are offered at a rate, whatever became of those before: like those of
 // very many users, who do not know of each other. Latencies count from then, so that a server that
 // stops for a moment is not asked less often meanwhile, and each request that it delays shows.
-// Called by whoever loads a server (load.cpp, the measurements beside it).
+// Called by whoever loads a server (crowd.hpp).
 #pragma once
 
 #include <chrono>
