@@ -10,6 +10,7 @@
 #include "limits/hand_over.hpp"
 #include "message/measure_clients.hpp"
 #include "message/measure_message.hpp"
+#include "message/open_loop.hpp"
 #include "rpc/measure_rpc.hpp"
 
 namespace millrace::bench {
@@ -113,6 +114,18 @@ const BarRegistration open_loop{value_of(
     5, Sense::at_most, "x", [] {
         const OpenLatency latency = latency_at_rate({});
         return latency.longest_ns / latency.median_ns;
+    })};
+/// Where the machine takes the cores away, these say what was to be had on them.
+const BarRegistration open_loop_ideal{
+    value_of("the same of an ideal server behind the gaps of two threads that only read the clock",
+             0, Sense::reported, "x", [] {
+                 const OpenLatency latency = latency_at_rate({});
+                 return latency.ideal_longest_ns / latency.median_ns;
+             })};
+const BarRegistration open_loop_to_ideal{
+    value_of("the p99.9 above to that of the ideal server", 0, Sense::reported, "x", [] {
+        const OpenLatency latency = latency_at_rate({});
+        return latency.longest_ns / latency.ideal_longest_ns;
     })};
 const BarRegistration idle_crowd{value_of("2,048 idle clients, of a core of their server", 1,
                                           Sense::at_most, "%",

@@ -7,7 +7,6 @@
 #include <array>
 #include <chrono>
 #include <cmath>
-#include <random>
 #include <span>
 #include <thread>
 #include <vector>
@@ -48,59 +47,6 @@ void call_once(Client& client, std::uint64_t number) {
         base::Deadline::after(20s));
     require(outcome == message::Outcome::ok, "a call");
 }
-
-/// One thread that drives clients at a rate.
-class Driver {
-  public:
-    Driver(std::vector<Client>& clients, std::uint64_t requests)
-        : clients_{clients}, due_(requests), times_(requests) {}
-
-    /// Requests a second when `interval_ns` (on average) lie between two; 0: as fast as they are
-    /// answered.
-    double run(double interval_ns) {
-        std::mt19937_64 random{7};
-        std::exponential_distribution<double> gap{interval_ns == 0 ? 1 : 1 / interval_ns};
-        double at = 0;
-        for (double& due : due_) due = interval_ns == 0 ? 0 : at += gap(random);
-        std::vector<std::uint64_t> first(clients_.size());
-        for (std::size_t i = 0; i < clients_.size(); ++i) first[i] = clients_[i].stats().requests;
-        const auto start = base::Clock::now();
-        std::uint64_t sent = 0;
-        for (std::uint64_t answered = 0; answered < due_.size();) {
-            const double now = nanoseconds_since(start);
-            while (sent < due_.size() && due_[sent] <= now && submit(sent)) ++sent;
-            for (std::size_t i = 0; i < clients_.size(); ++i) {
-                while (clients_[i].poll([&](const message::Answer& answer) {
-                    keep(read_all(answer.payload.data(), answer.payload.size()));
-                    require_intact(stamped(answer.payload.data(), answer.payload.size(), answer.id),
-                                   "an answer");
-                    const std::uint64_t number = (answer.id - first[i] - 1) * clients_.size() + i;
-                    times_[number] = nanoseconds_since(start) - due_[number];
-                }) == Status::ok) {
-                    ++answered;
-                }
-            }
-        }
-        return static_cast<double>(due_.size()) / nanoseconds_since(start) * 1e9;
-    }
-    /// Of the last run.
-    [[nodiscard]] double time_of(double share) const { return quantile(times_, share); }
-
-  private:
-    bool submit(std::uint64_t number) {
-        Client& client = clients_[number % clients_.size()];
-        std::array<std::byte, message_bytes> request;
-        stamp(request.data(), request.size(), client.stats().requests + 1);
-        std::uint64_t id = 0;
-        const Status status = client.submit(request, id);
-        if (status == Status::full) return false;
-        require(status, "a request");
-        return true;
-    }
-    std::vector<Client>& clients_;
-    std::vector<double> due_;    ///< of each request
-    std::vector<double> times_;  ///< of its answer, from then on
-};
 
 double processor_seconds() {
     rusage usage{};
@@ -202,28 +148,6 @@ double echoes_of_pairs(std::size_t pairs, const std::string& mode, const base::W
             }
             pair.meet();
         });
-}
-
-OpenLatency latency_at_rate(const OpenLoad& setting) {
-    OpenLatency measured;
-    (void)run_pair(
-        {.deadline = longest},
-        [&](Pair& pair) {
-            std::vector<Client> clients = connect_all(pair, {}, setting.clients, 64);
-            Driver driver{clients, setting.requests};
-            (void)driver.run(0);
-            measured.capacity = driver.run(0);
-            (void)driver.run(1e9 / (measured.capacity * setting.share));
-            measured.median_ns = driver.time_of(0.5);
-            measured.longest_ns = driver.time_of(0.999);
-            leave(clients);
-            return 0.0;
-        },
-        [&](Pair& pair) {
-            Server server = listen(pair, setting.polling, {}, setting.clients);
-            serve_all(server, echo);
-        });
-    return measured;
 }
 
 double percent_of_idle_clients(std::size_t clients) {

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "line.hpp"
+#include "millrace/base/crowd.hpp"
 #include "millrace/base/peer_causality.hpp"
 #include "millrace/base/yielding.hpp"
 #include "millrace/message/client.hpp"
@@ -389,7 +390,7 @@ struct Client::State {
         // have taken most of a turn.
         const bool was_away = now - turn_seen > 2 * turn * (waits_between + 1);
         if (!was_away && turns.due(now)) {
-            turns.offer();
+            (void)base::crowd_of_process.offer(turns);
             turns.begin(now = base::ticks(), turn);
         } else if (was_away) {
             turns.begin(now, turn);

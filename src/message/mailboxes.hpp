@@ -74,10 +74,12 @@ class Mailboxes {
         return from < to ? from : to;
     }
     /// For who waits for any of so many places: the second line of a frame travels with its first,
-    /// as long as there are few who may write.
-    [[gnu::always_inline]] void ask_for_second_lines(std::size_t places) const noexcept {
+    /// if there are few who may write, or it is of who wrote `last`.
+    [[gnu::always_inline]] void ask_for_second_lines(std::size_t places,
+                                                     std::size_t last) const noexcept {
         constexpr std::size_t few = 4;
-        if (polling_ == Polling::dense || places > few) return;
+        if (polling_ == Polling::dense) return;
+        if (places > few) return awaited_[last].ask_for_second_line();
         for (std::size_t i = 0; i != places; ++i) awaited_[i].ask_for_second_line();
     }
     /// Before the look at the ring of a place that next() gave.
@@ -152,8 +154,8 @@ class Mailboxes {
 
     Polling polling_;
     Scan scan_;
-    verbs::Buffer memory_;                       ///< dense
-    verbs::MemoryRegion common_;                 ///< … of all of it, for all
+    verbs::Buffer memory_;                         ///< dense
+    verbs::MemoryRegion common_;                   ///< … of all of it, for all
     std::vector<verbs::MemoryRegion> granted_{};   ///< … or of each byte for its client, by place
     std::vector<FrameReader::Awaited> awaited_{};  ///< flag
 };

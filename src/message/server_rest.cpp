@@ -93,19 +93,29 @@ bool Server::State::has_message() {
     if (by_wire != 0 && (by_ring == 0 || base::ticks() - wires_looked_at >= wires_every)) {
         look_for_wires();
     }
-    if (mailboxes.polling() == Polling::dense) return mailboxes.next(0, in_use) != in_use;
+    // In the order of a lap, which then begins at what is found: nobody before it has written.
+    const std::size_t begin = cursor < in_use ? cursor : 0;
+    std::size_t found = find_message(begin, in_use);
+    if (found == in_use && (begin == 0 || (found = find_message(0, begin)) == begin)) return false;
+    if (options.group_clients == 0) cursor = found;
+    return true;
+}
+
+std::size_t Server::State::find_message(std::size_t from, std::size_t to) {
+    std::size_t place = mailboxes.next(from, to);
+    if (mailboxes.polling() == Polling::dense) return place;
     // A frame of which a part has landed is none: its client rings, or it is looked at by a nap.
-    for (std::size_t place = 0; (place = mailboxes.next(place, in_use)) != in_use; ++place) {
+    for (; place != to; place = mailboxes.next(place + 1, to)) {
         std::uint64_t header;
-        if (peers[place]->line->is_wire()) return true;
+        if (peers[place]->line->is_wire()) break;
         Channel::Core& core = peers[place]->line->core();
         if (core.incoming.has_value() && core.incoming->empty()) {
             core.poll_receives();
             mailboxes.looked(place, core.reader);
         }
-        if (core.reader.front(header)) return true;
+        if (core.reader.front(header)) break;
     }
-    return false;
+    return place;
 }
 
 void Server::State::fall_asleep() {
@@ -164,7 +174,7 @@ Status Server::State::rest(const base::Deadline& deadline) {
             if (!clogged.empty()) flush_clogged();
             look_aside();
         }
-        mailboxes.ask_for_second_lines(in_use);
+        mailboxes.ask_for_second_lines(in_use, (cursor == 0 ? in_use : cursor) - 1);
         return stopping.load(std::memory_order_seq_cst) || replies->has_some() ||
                !waiting.empty() || has_message();
     };

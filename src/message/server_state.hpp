@@ -340,7 +340,10 @@ struct Server::State {
     /// Behind a look that found nothing: looks aside are so dear that a request would wait for
     /// them.
     [[nodiscard]] bool aside_is_due() noexcept { return (++empty_looks & 15) == 0; }
+    /// True: a lap would find one, and begins there.
     [[nodiscard]] bool has_message();
+    /// The first place in [from, to) with one; `to` if there is none.
+    [[nodiscard]] std::size_t find_message(std::size_t from, std::size_t to);
     /// Tells the clients that are awake.
     void fall_asleep();
     void keep_loop(bool was_busy);
