@@ -31,9 +31,21 @@ Status Client::claim(std::size_t size, std::span<std::byte>& room) {
     State& client = *state_;
     Status status = client.may_send(size);
     if (status != Status::ok) return status;
-    if (client.gathers) [[unlikely]]
-        client.begin_batch();
     using Claimed = State::Claimed;
+    if (client.submits_otherwise) [[unlikely]] {
+        if (client.lays_batches && !client.options.resumes) {
+            std::byte* const place = client.place_in_batch(size, status);
+            if (place != nullptr) {
+                client.claimed = Claimed::in_batch;
+                room = {place, size};
+                return Status::ok;
+            }
+            if (status != Status::too_large) return client.not_sent(status);
+        }
+        // It goes behind them.
+        client.send_batch();
+        if (client.gathers) client.begin_batch();
+    }
     if (!client.options.resumes) {
         status = client.line->claim(session_head_bytes + size, room);
         if (status == Status::ok) [[likely]] {
@@ -68,6 +80,10 @@ Status Client::claim(std::size_t size, std::span<std::byte>& room, const Deadlin
 
 Status Client::commit(std::size_t size, std::uint64_t& id, const RequestOptions& options) {
     State& client = *state_;
+    if (client.claimed == State::Claimed::in_batch) [[unlikely]] {
+        id = client.add_to_batch(size, options);
+        return Status::ok;
+    }
     if (client.claimed == State::Claimed::in_scratch) {
         return client.submit_claimed(std::span{client.scratch}.first(size), id, options);
     }
@@ -132,6 +148,18 @@ Status Client::look_for(std::uint64_t id, Answer& answer, const Deadline& deadli
 }
 
 void Client::pass() noexcept { state_->pass(); }
+
+void Client::begin_batch() noexcept {
+    state_->begins_batches = true;
+    state_->note_batches();
+}
+
+void Client::end_batch() noexcept {
+    State& client = *state_;
+    client.begins_batches = false;
+    client.note_batches();
+    if (client.is_batching && client.ended == Status::ok) client.end_batch();
+}
 
 bool Client::cancel(std::uint64_t id) { return state_->cancel(id); }
 

@@ -9,6 +9,7 @@
 // which a wire has set for good.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -111,8 +112,27 @@ class Line {
         }
     }
 
+    /// The same of a batch, whose lines this end has all to itself then.
+    void pass_batch(bool takes = false) noexcept {
+        if (in_place() && takes && takes_lines_) take_all_lines();
+        pass(takes);
+    }
+
     // --- sending
 
+    /// Room for a message of `least` bytes or more, as much as there is, and `most` at most, both
+    /// multiples of 8; to be filled and committed before anything else is sent. Only of rings.
+    base::Status claim_some(std::size_t least, std::size_t most,
+                            std::span<std::byte>& place) noexcept {
+        if (sends_otherwise_) return base::Status::full;
+        const base::Status status = core_->reserve(least);
+        if (status != base::Status::ok) return status;
+        constexpr std::size_t in_words = ~(word_bytes - 1);
+        const std::size_t here =
+            std::min<std::size_t>(core_->longest_here, core_->room - 2 * word_bytes);
+        place = core_->writer.payload(std::max(least, std::min(most, here & in_words)));
+        return status;
+    }
     /// Room for a message of `size` bytes where the peer will read it, or where it is sent from,
     /// its head included; to be filled and committed. Not ok: it cannot be laid there (now), or the
     /// connection has ended.
@@ -290,6 +310,12 @@ class Line {
         std::byte* const payload = const_cast<std::byte*>(core_->reader.payload());
         ring::store_word(payload - word_bytes, 0);
         ring::store_word(payload + padded(taken_), 0);
+    }
+    void take_all_lines() const noexcept {
+        std::byte* const frame = const_cast<std::byte*>(core_->reader.payload()) - word_bytes;
+        for (std::size_t at = 0; at < wire_bytes(taken_); at += frame_alignment) {
+            ring::store_word(frame + at, 0);
+        }
     }
     [[gnu::noinline, gnu::cold]] base::Status look_otherwise(std::span<const std::byte>& message);
     base::Status look_at_fetched(std::span<const std::byte>& message);
