@@ -241,6 +241,9 @@ Load load_of_many(const LoadSetting& setting) {
             std::vector<std::uint64_t> served(active);
             std::vector<std::uint64_t> sent(active);
             std::array<std::byte, message_bytes> request{};
+            if (setting.batches) {
+                for (Client& client : clients) client.begin_batch();
+            }
             const auto round = [&](std::uint64_t until) {
                 std::uint64_t answered = 0;
                 while (answered < until) {
