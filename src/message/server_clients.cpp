@@ -557,6 +557,7 @@ void Server::State::vacate(Peer& peer) noexcept {
     peer.kept = {};
     peer.kept_bytes = 0;
     peer.unread = {};
+    peer.batch_at = 0;
     // Replies of the former client find nobody.
     ++peer.id.generation;
     free_places.push_back(peer.id.place);
