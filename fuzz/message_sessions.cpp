@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -51,7 +52,7 @@ void parse_entries(std::span<const std::byte> entries) {
     message::BatchWriter writer;
     writer.open(std::span{room}.first(std::min(
                     sizeof room, message::session_head_bytes + message::padded(entries.size()))),
-                1);
+                1, std::nullopt);
     message::EntryHead head;
     std::span<const std::byte> payload;
     while (!reader.is_empty() && reader.front(head, payload)) {

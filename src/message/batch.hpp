@@ -17,11 +17,14 @@
 // once.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <optional>
 #include <span>
 
+#include "millrace/message/copy.hpp"
 #include "millrace/message/frame.hpp"
 #include "millrace/message/session.hpp"
 
@@ -65,13 +68,27 @@ class BatchWriter {
         return static_cast<std::size_t>(at_ - begin_);
     }
 
-    /// `room`: for the message, a multiple of 8 bytes.
-    void open(std::span<std::byte> room, std::uint64_t first) noexcept {
+    /// `room`: for the message, a multiple of 8 bytes. `quick`: the longest payload for which
+    /// takes_quickly() may say so; none: it never does.
+    void open(std::span<std::byte> room, std::uint64_t first,
+              std::optional<std::size_t> quick) noexcept {
         begin_ = room.data();
         at_ = begin_ + session_head_bytes;
         end_ = begin_ + room.size();
         first_ = first;
         count_ = 0;
+        longest_quick_ = std::min(quick.value_or(0), longest_short);
+        const bool has_some = quick.has_value() && room.size() > batch_bytes(longest_short);
+        quick_end_ = has_some ? end_ - entry_bytes(longest_short) + 1 : begin_;
+    }
+    /// A short payload, which certainly fits; false says nothing.
+    [[nodiscard, gnu::always_inline]] bool takes_quickly(std::size_t length) const noexcept {
+        return length <= longest_quick_ && at_ < quick_end_;
+    }
+    /// Lays what takes_quickly(), and calls nobody.
+    [[gnu::always_inline]] void lay(const EntryHead& head, const std::byte* payload) noexcept {
+        copy_short(at_ + entry_head_bytes, payload, head.length);
+        add(head);
     }
     /// Where the payload of the next entry goes; null: it does not fit, or nothing is open.
     [[nodiscard, gnu::always_inline]] std::byte* place_for(std::size_t length) const noexcept {
@@ -96,12 +113,14 @@ class BatchWriter {
         return size;
     }
     /// What was laid is no message.
-    void drop() noexcept { begin_ = at_ = end_ = nullptr; }
+    void drop() noexcept { begin_ = at_ = end_ = quick_end_ = nullptr; }
 
   private:
     std::byte* begin_ = nullptr;
     std::byte* at_ = nullptr;
     std::byte* end_ = nullptr;
+    std::byte* quick_end_ = nullptr;  ///< before it any short entry fits
+    std::size_t longest_quick_ = 0;
     std::uint64_t first_ = 0;
     std::uint32_t count_ = 0;
 };
@@ -127,6 +146,19 @@ class BatchReader {
         step_ = entry_bytes(head.length);
         payload = {at_ + entry_head_bytes, head.length};
         return step_ <= left;
+    }
+    /// The same in steps, for who keeps what it reads in registers: the head's word, the place of
+    /// its payload, and whether an entry of that length lies there. Precondition: not is_empty(),
+    /// and a multiple of 8 bytes in all.
+    [[nodiscard, gnu::always_inline]] std::uint64_t front_word() const noexcept {
+        return load_frame_word(at_);
+    }
+    [[nodiscard, gnu::always_inline]] const std::byte* front_payload() const noexcept {
+        return at_ + entry_head_bytes;
+    }
+    [[nodiscard, gnu::always_inline]] bool step_over(std::size_t length) noexcept {
+        step_ = entry_bytes(length);
+        return step_ <= static_cast<std::size_t>(end_ - at_);
     }
     /// Goes on behind what front() found.
     [[gnu::always_inline]] void pass() noexcept { at_ += step_; }

@@ -282,6 +282,10 @@ std::string Client::explain() const {
                                : "in a session that ends with its channel");
     if (!is_by_rc || is_shared) return text;
     if (client.line.has_value()) text += '\n' + client.line->explain_large();
+    text += fmt::format("\nbatches: {}",
+                        client.takes_batches
+                            ? "several requests, or answers, go in one message"
+                            : "each request in a message of its own, as the server knows no other");
     text +=
         fmt::format("\nserver's polling: {}{}", name_of(client.welcomed.polling),
                     client.options.requests == Transfer::send ? ", which completions stand in for"

@@ -98,31 +98,48 @@ struct Client::State {
         return static_cast<std::uint32_t>(std::min<std::int64_t>(left.count(), most));
     }
 
-    [[gnu::always_inline]] base::Status submit(std::span<const std::byte> request,
-                                               std::uint64_t& id, const RequestOptions& said) {
-        if (ended != base::Status::ok || request.size() > max_request || next_id - lowest >= window)
-            [[unlikely]]
-            return submit_otherwise(request, id, said);
-        if (submits_otherwise) [[unlikely]] {
-            return lays_batches ? submit_in_batch(request, id, said)
-                                : submit_otherwise(request, id, said);
-        }
-        if (!line->sends_here() || line->try_send_here(head_of(said), request) != base::Status::ok)
-            [[unlikely]]
+    [[gnu::noinline]] base::Status submit(std::span<const std::byte> request, std::uint64_t& id,
+                                          const RequestOptions& said) {
+        if (ended != base::Status::ok || request.size() > max_request ||
+            next_id - lowest >= window || !line->sends_here() ||
+            line->try_send_here(head_of(said), request) != base::Status::ok) [[unlikely]]
             return submit_otherwise(request, id, said);
         note_submitted(request, id, said);
         return base::Status::ok;
     }
-    /// Of a request for which there is a place in the window.
+    /// The same of a short one in a batch that is open, which calls nobody.
+    [[gnu::noinline]] base::Status submit_quickly(std::span<const std::byte> request,
+                                                  std::uint64_t& id, const RequestOptions& said) {
+        const std::uint64_t number = next_id;
+        if (!requests.takes_quickly(request.size()) || ended != base::Status::ok ||
+            number - lowest >= window || said.deadline.point() != base::Clock::time_point::max())
+            [[unlikely]] {
+            return lays_batches ? submit_in_batch(request, id, said)
+                                : submit_otherwise(request, id, said);
+        }
+        next_id = number + 1;
+        id = number;
+        place(number).call = Call::wanted;
+        ++wanted;
+        counts.bytes_sent += request.size();
+        requests.lay({.length = static_cast<std::uint16_t>(request.size()), .what = said.procedure},
+                     request.data());
+        if (requests.count() == most_in_batch) [[unlikely]]
+            return send_full_batch();
+        return base::Status::ok;
+    }
+    [[gnu::noinline]] base::Status send_full_batch() noexcept {
+        send_batch();
+        return base::Status::ok;
+    }
     [[gnu::noinline]] base::Status submit_in_batch(std::span<const std::byte> request,
                                                    std::uint64_t& id, const RequestOptions& said) {
-        std::byte* place = requests.place_for(request.size());
-        if (place == nullptr) [[unlikely]] {
-            base::Status status = may_send(request.size());
-            if (status != base::Status::ok) return status;
-            place = place_in_next_batch(request.size(), status);
-            if (status == base::Status::too_large) return submit_otherwise(request, id, said);
-            if (place == nullptr) return not_sent(status);
+        base::Status status = may_send(request.size());
+        if (status != base::Status::ok) return status;
+        std::byte* const place = place_in_batch(request.size(), status);
+        if (place == nullptr) {
+            return status == base::Status::too_large ? submit_otherwise(request, id, said)
+                                                     : not_sent(status);
         }
         copy_any(place, request.data(), request.size());
         if (options.resumes) [[unlikely]]
@@ -157,9 +174,12 @@ struct Client::State {
         status = base::Status::too_large;
         if (size > longest_entry) return nullptr;
         std::span<std::byte> room;
-        status = line->claim_some(batch_bytes(size), core().writer.size() / 4, room);
+        status = line->claim_batch(batch_bytes(size), room);
         if (status != base::Status::ok) return nullptr;
-        requests.open(room, next_id);
+        requests.open(room, next_id,
+                      options.resumes ? std::nullopt
+                                      : std::optional<std::size_t>{
+                                            std::min<std::uint64_t>(max_request, longest_short)});
         is_batching = true;
         // Room was found, and nothing else may look for some meanwhile.
         core().wants_room = false;
@@ -191,7 +211,7 @@ struct Client::State {
                             .behind = static_cast<std::uint16_t>(first - lowest)});
         ++counts.batches;
         // That the connection has ended is found by the next look.
-        (void)line->commit(size);
+        (void)line->commit_batch(size);
         if (is_dense) hint();
     }
 
@@ -262,7 +282,7 @@ struct Client::State {
     base::Status look(Answer& answer) {
         if (!kept.empty()) [[unlikely]]
             return look_at_kept(0, answer);
-        return look_at_line(answer);
+        return look_at_ring(answer);
     }
     base::Status look_at_kept(std::size_t index, Answer& answer) noexcept {
         handed_out = index;
@@ -270,10 +290,16 @@ struct Client::State {
         return base::Status::ok;
     }
     [[gnu::always_inline]] base::Status look_at_line(Answer& answer) {
+        if (answers.is_open()) [[unlikely]] {
+            const base::Status status = look_in_batch(answer);
+            if (status != base::Status::empty) return status;
+        }
+        return look_at_ring(answer);
+    }
+    /// The same where no message of several answers is being handed out.
+    [[gnu::always_inline]] base::Status look_at_ring(Answer& answer) {
         if (ended != base::Status::ok) [[unlikely]]
             return ended;
-        if (answers.is_open()) [[unlikely]]
-            return look_at_batch(answer);
         while (true) {
             std::span<const std::byte> message;
             const base::Status status = line->look(message);
@@ -293,7 +319,11 @@ struct Client::State {
             if (!parse_here(message, header, answer.payload) ||
                 header.kind != SessionKind::answer || header.id - lowest >= next_id - lowest)
                 [[unlikely]] {
-                if (begin_answers(message)) return look_at_batch(answer);
+                if (begin_answers(message)) {
+                    const base::Status found = look_in_batch(answer);
+                    if (found != base::Status::empty) return found;
+                    continue;
+                }
                 if (take_otherwise(message)) {
                     line->pass();
                     continue;
@@ -320,7 +350,8 @@ struct Client::State {
         SessionHeader header;
         std::span<const std::byte> entries;
         if (!takes_batches || !parse_here(message, header, entries) ||
-            header.kind != SessionKind::answer_batch || entries.empty()) {
+            header.kind != SessionKind::answer_batch || entries.empty() ||
+            entries.size() % entry_head_bytes != 0) {
             return false;
         }
         answers = BatchReader{entries};
@@ -328,43 +359,75 @@ struct Client::State {
         ++counts.batches_received;
         return true;
     }
-    /// The next answer of that message that is wanted; if there is none, what comes behind it.
-    [[gnu::always_inline]] base::Status look_at_batch(Answer& answer) {
-        do {
-            EntryHead head;
-            if (!answers.front(head, answer.payload) ||
-                head.what > static_cast<std::uint16_t>(last_outcome_sent)) [[unlikely]]
-                break;
-            const std::uint64_t id =
-                answers_from + static_cast<std::uint64_t>(static_cast<std::int32_t>(head.number));
-            if (id - lowest < next_id - lowest) [[likely]] {
-                const Call call = place(id).call;
-                if (call == Call::wanted) [[likely]] {
-                    answer.id = id;
-                    answer.outcome = static_cast<Outcome>(head.what);
-                    handed_out = in_batch;
-                    return base::Status::ok;
-                }
-                if (call == Call::unwanted) {
-                    ++counts.unwanted;
-                    settle(id);
-                }
-            } else if (!is_of_before({.id = id})) {
-                break;
+    /// The next answer of that message, if it is wanted.
+    [[gnu::always_inline]] bool finds_in_batch(Answer& answer, std::uint64_t word) noexcept {
+        const EntryHead head = EntryHead::of(word);
+        const std::uint64_t id = number_of(head);
+        if (!answers.step_over(head.length) ||
+            head.what > static_cast<std::uint16_t>(last_outcome_sent) ||
+            id - lowest >= next_id - lowest || place(id).call != Call::wanted) [[unlikely]]
+            return false;
+        answer = {id, static_cast<Outcome>(head.what), {answers.front_payload(), head.length}};
+        handed_out = in_batch;
+        return true;
+    }
+    /// The next one that is wanted. `empty`: that message has no more, and is passed.
+    [[gnu::noinline]] base::Status look_in_batch(Answer& answer) {
+        while (true) {
+            const std::uint64_t word = answers.front_word();
+            if (finds_in_batch(answer, word)) [[likely]]
+                return base::Status::ok;
+            if (!passes_in_batch(EntryHead::of(word))) {
+                fail("the server sent what is no answer to any request");
+                return ended;
             }
-            answers.pass();
-        } while (!answers.is_empty());
-        return look_behind_batch(answer);
-    }
-    [[gnu::noinline]] base::Status look_behind_batch(Answer& answer) {
-        if (answers.is_empty()) {
-            end_answers();
-            return look_at_line(answer);
+            if (answers.is_empty()) {
+                end_answers();
+                return base::Status::empty;
+            }
         }
-        fail("the server sent what is no answer to any request");
-        return ended;
     }
-    void end_answers() noexcept {
+    /// Goes on behind an answer that is not wanted. False: it is none to any request.
+    bool passes_in_batch(const EntryHead& head) noexcept {
+        const std::uint64_t id = number_of(head);
+        const bool is_open = id - lowest < next_id - lowest;
+        if (!answers.step_over(head.length) ||
+            head.what > static_cast<std::uint16_t>(last_outcome_sent) ||
+            (!is_open && !is_of_before({.id = id}))) {
+            return false;
+        }
+        if (is_open && place(id).call == Call::unwanted) {
+            ++counts.unwanted;
+            settle(id);
+        }
+        answers.pass();
+        return true;
+    }
+    /// Client::look().
+    [[gnu::noinline]] base::Status look_and_count(Answer& answer) {
+        const base::Status status = look(answer);
+        current = answer.id;
+        if (status == base::Status::ok) counts.bytes_received += answer.payload.size();
+        return status;
+    }
+    /// The same while that message is handed out: it calls nobody in the most frequent case.
+    [[gnu::noinline]] base::Status look_quickly(Answer& answer) {
+        if (!kept.empty() || !finds_in_batch(answer, answers.front_word())) [[unlikely]]
+            return look_aside(answer);
+        current = answer.id;
+        counts.bytes_received += answer.payload.size();
+        return base::Status::ok;
+    }
+    [[gnu::noinline]] base::Status look_aside(Answer& answer) {
+        const base::Status status = kept.empty() ? look_at_line(answer) : look_at_kept(0, answer);
+        current = answer.id;
+        if (status == base::Status::ok) counts.bytes_received += answer.payload.size();
+        return status;
+    }
+    [[nodiscard]] std::uint64_t number_of(const EntryHead& head) const noexcept {
+        return answers_from + static_cast<std::uint64_t>(static_cast<std::int32_t>(head.number));
+    }
+    [[gnu::noinline]] void end_answers() noexcept {
         answers.close();
         line->pass_batch(wanted != 0);
     }
@@ -430,13 +493,16 @@ struct Client::State {
             --wanted;
             // The next request of who has no other under way would wait for the stores.
             line->pass(wanted != 0);
-        } else if (handed_out == in_batch) {
-            pass_in_batch(last_looked_at());
         } else {
-            kept.erase(kept.begin() + static_cast<std::ptrdiff_t>(handed_out));
+            pass_otherwise();
         }
     }
-    [[gnu::always_inline]] void pass_in_batch(std::uint64_t id) noexcept {
+    [[gnu::noinline]] void pass_otherwise() noexcept {
+        if (handed_out == in_batch) [[likely]]
+            return pass_in_batch(last_looked_at());
+        kept.erase(kept.begin() + static_cast<std::ptrdiff_t>(handed_out));
+    }
+    void pass_in_batch(std::uint64_t id) noexcept {
         settle(id);
         --wanted;
         answers.pass();
@@ -467,6 +533,7 @@ struct Client::State {
         return true;
     }
     void fail(std::string why) noexcept {
+        answers.close();
         why_failed = std::move(why);
         ended = base::Status::peer_lost;
     }

@@ -120,18 +120,26 @@ class Line {
 
     // --- sending
 
-    /// Room for a message of `least` bytes or more, as much as there is, and `most` at most, both
-    /// multiples of 8; to be filled and committed before anything else is sent. Only of rings.
-    base::Status claim_some(std::size_t least, std::size_t most,
-                            std::span<std::byte>& place) noexcept {
+    /// Room for a batch of `least` bytes or more, a multiple of 8, as much as there is, and a
+    /// quarter of the ring at most; to be filled, and committed before anything else is sent. Where
+    /// the ring ends before there is room for as much as the last one took, it begins anew: one
+    /// that is cut in two is answered in two, and so are those behind it. Only of rings.
+    base::Status claim_batch(std::size_t least, std::span<std::byte>& place) noexcept {
         if (sends_otherwise_) return base::Status::full;
-        const base::Status status = core_->reserve(least);
+        base::Status status = base::Status::full;
+        const std::size_t longest =
+            std::min<std::size_t>(core_->longest_here, core_->writer.size() / 4);
+        if (least < last_batch_ && last_batch_ <= longest) status = core_->reserve(last_batch_);
+        if (status == base::Status::full) status = core_->reserve(least);
         if (status != base::Status::ok) return status;
         constexpr std::size_t in_words = ~(word_bytes - 1);
-        const std::size_t here =
-            std::min<std::size_t>(core_->longest_here, core_->room - 2 * word_bytes);
-        place = core_->writer.payload(std::max(least, std::min(most, here & in_words)));
+        const std::size_t here = std::min<std::size_t>(longest, core_->room - 2 * word_bytes);
+        place = core_->writer.payload(std::max(least, here & in_words));
         return status;
+    }
+    base::Status commit_batch(std::size_t size) noexcept {
+        last_batch_ = size;
+        return commit(size);
     }
     /// Room for a message of `size` bytes where the peer will read it, or where it is sent from,
     /// its head included; to be filled and committed. Not ok: it cannot be laid there (now), or the
@@ -350,6 +358,7 @@ class Line {
     Rendezvous::Arrival arrived_ = Rendezvous::Arrival::none;
     std::uint32_t looks_since_tidy_ = 0;
     std::unique_ptr<Channel::Core> core_;
+    std::size_t last_batch_ = 0;   ///< bytes of the last one that was sent
     std::size_t taken_ = nothing;  ///< bytes of the message that look() found in place
     std::size_t max_message_bytes_ = 0;
     bool takes_lines_ = false;  ///< the peer stores, and this is a processor where that helps it

@@ -49,14 +49,19 @@ struct detail::RequestAccess {
         request.header_.limit_us = head.number;
         request.payload_ = payload;
         request.stage_ = Request::Stage::open_in_batch;
-        request.is_laid_ = request.is_kept_ = request.is_large_ = false;
+        request.is_kept_ = request.is_large_ = false;
     }
     static void mark_as_put_off(Request& request) noexcept { request.was_put_off_ = true; }
 };
 
 Status Request::answer(std::span<const std::byte> payload) {
+    // Each of the two keeps its registers for itself.
     if (stage_ != Stage::open) [[unlikely]]
-        return answer_otherwise(payload);
+        return answer_quickly(payload);
+    return answer_alone(payload);
+}
+
+Status Request::answer_alone(std::span<const std::byte> payload) {
     stage_ = Stage::answered;
     Server::State& server = state_of(server_);
     Server::State::Peer& peer = peer_of(peer_);
@@ -69,7 +74,18 @@ Status Request::answer(std::span<const std::byte> payload) {
     return server.give(peer, head, payload);
 }
 
-Status Request::answer_otherwise(std::span<const std::byte> payload) {
+Status Request::answer_quickly(std::span<const std::byte> payload) {
+    // A short one calls nobody.
+    Server::State& server = state_of(server_);
+    if (stage_ == Stage::answered || !server.answers.takes_quickly(payload.size())) [[unlikely]]
+        return answer_in_batch(payload);
+    stage_ = Stage::answered;
+    ++server.counts.answers;
+    server.answers.lay(server.entry_of(header_.id, Outcome::ok, payload.size()), payload.data());
+    return Status::ok;
+}
+
+Status Request::answer_in_batch(std::span<const std::byte> payload) {
     if (stage_ == Stage::answered) return Status::closed;
     stage_ = Stage::answered;
     Server::State& server = state_of(server_);
@@ -103,12 +119,11 @@ Status Request::claim(std::size_t size, std::span<std::byte>& room) {
         return Status::too_large;
     }
     is_kept_ = true;
-    is_laid_ = false;
     if (!peer.resumes) {
-        if (stage_ == Stage::open_in_batch) {
+        if (stage_ != Stage::open) {
             std::byte* const place = server.place_in_batch(peer, header_.id, size);
-            is_laid_ = place != nullptr;
-            if (is_laid_) {
+            stage_ = place != nullptr ? Stage::claimed_in_batch : Stage::open_in_batch;
+            if (place != nullptr) {
                 room = {place, size};
                 return Status::ok;
             }
@@ -130,10 +145,11 @@ Status Request::claim(std::size_t size, std::span<std::byte>& room) {
 }
 
 Status Request::commit(std::size_t size) {
+    const bool is_laid = stage_ == Stage::claimed_in_batch;
     stage_ = Stage::answered;
     Server::State& server = state_of(server_);
     Server::State::Peer& peer = peer_of(peer_);
-    if (is_laid_) {
+    if (is_laid) {
         ++server.counts.answers;
         server.add_to_batch(header_.id, Outcome::ok, size);
         return Status::ok;
@@ -373,6 +389,15 @@ std::size_t Server::State::visit_otherwise(Peer& peer, const detail::HandlerRef&
     }
     std::span<const std::byte> message;
     std::size_t requests = 0;
+    if (peer.is_plain && peer.batches && peer.line->finds_whole(message)) {
+        SessionHeader header;
+        std::span<const std::byte> entries;
+        if (parse_here(message, header, entries) && header.kind == SessionKind::request_batch) {
+            const Taken taken = take_batches(peer, header, entries, handler, budget, requests);
+            if (taken != Taken::none && !peer.is_paused) looked(peer);
+            return requests;
+        }
+    }
     const Status status = peer.line->look(message);
     switch (status) {
         case Status::ok: {
@@ -526,20 +551,26 @@ bool Server::State::serve_batch(Peer& peer, const SessionHeader& head,
     EntryHead entry;
     std::span<const std::byte> payload;
     Request request = detail::RequestAccess::make(*this, peer, {.behind = head.behind}, {});
+    const std::uint64_t until = std::min(last, peer.taken + (most - requests));
+    const std::uint64_t before = peer.taken;
+    const std::size_t most_pending = is_draining ? 0 : options.max_pending;
+    bool is_sound = true;
     do {
-        if (!reader.front(entry, payload)) [[unlikely]]
-            return false;
+        is_sound = reader.front(entry, payload);
+        if (!is_sound) [[unlikely]]
+            break;
         reader.pass();
         const std::uint64_t id = ++peer.taken;
-        ++requests;
-        if (is_draining || counts.pending >= options.max_pending) [[unlikely]] {
+        if (counts.pending >= most_pending) [[unlikely]] {
             decline(peer, id);
             continue;
         }
         ++counts.requests;
         detail::RequestAccess::renew(request, id, entry, payload);
         hand_over(peer, id, request, handler);
-    } while (peer.taken != last && requests != most && !peer.is_paused);
+    } while (peer.taken != until && !peer.is_paused);
+    requests += peer.taken - before;
+    if (!is_sound) return false;
     if (peer.taken == last) return reader.is_empty();
     peer.batch_at = reader.at();
     return true;

@@ -67,10 +67,12 @@ std::byte* Server::State::place_in_next_batch(Peer& peer, std::uint64_t id, std:
     send_answers();
     if (size > longest_entry) return nullptr;
     std::span<std::byte> room;
-    const Status status =
-        peer.line->claim_some(batch_bytes(size), peer.line->core().writer.size() / 4, room);
+    const Status status = peer.line->claim_batch(batch_bytes(size), room);
     if (status != Status::ok) return nullptr;
-    answers.open(room, id);
+    answers.open(room, id,
+                 peer.resumes ? std::nullopt
+                              : std::optional<std::size_t>{
+                                    std::min<std::uint64_t>(peer.max_answer, longest_short)});
     return answers.place_for(size);
 }
 
@@ -80,7 +82,7 @@ void Server::State::commit_answers() noexcept {
     const std::uint64_t first = answers.first();
     const std::size_t size = answers.close({.id = first, .kind = SessionKind::answer_batch});
     // That the connection has ended is found by the next look.
-    (void)answered->line->commit(size);
+    (void)answered->line->commit_batch(size);
 }
 
 void Server::State::send_answers() {

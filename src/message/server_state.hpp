@@ -273,9 +273,13 @@ struct Server::State {
     /// It lies there.
     [[gnu::always_inline]] void add_to_batch(std::uint64_t id, Outcome outcome,
                                              std::size_t size) noexcept {
-        answers.add({.length = static_cast<std::uint16_t>(size),
-                     .what = static_cast<std::uint16_t>(outcome),
-                     .number = static_cast<std::uint32_t>(id - answers.first())});
+        answers.add(entry_of(id, outcome, size));
+    }
+    [[nodiscard]] EntryHead entry_of(std::uint64_t id, Outcome outcome,
+                                     std::size_t size) const noexcept {
+        return {.length = static_cast<std::uint16_t>(size),
+                .what = static_cast<std::uint16_t>(outcome),
+                .number = static_cast<std::uint32_t>(id - answers.first())};
     }
     /// What was laid of these goes.
     void send_answers();

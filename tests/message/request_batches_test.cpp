@@ -257,7 +257,32 @@ TEST_P(ServersOfBatchesByRing, AreTalkedToThroughTheSmallestRings) {
     }
 }
 
+TEST_P(ServersOfBatchesByRing, GetNoRequestThatIsTooLongForThem) {
+    ServerOptions chosen = options();
+    chosen.max_request_bytes = 20;
+    Running running{chosen};
+    Client client = running.connect({.window = 3});
+    client.begin_batch();
+    std::uint64_t id = 0;
+    ASSERT_EQ(client.submit(content(1, 0, 20), id), Status::ok);
+    EXPECT_EQ(client.submit(content(1, 0, 21), id), Status::too_large);
+    (void)submit_some(client, 1, 1, 3, 20);
+    EXPECT_EQ(client.submit(content(1, 3, 20), id), Status::full);
+    for (std::uint64_t number = 0; number < 3; ++number) {
+        ASSERT_EQ(
+            client.wait(
+                [&](const Answer& answer) {
+                    EXPECT_TRUE(std::ranges::equal(answer.payload, content(1, answer.id - 1, 20)));
+                },
+                patience()),
+            Status::ok);
+    }
+}
+
 TEST_P(ServersOfBatchesByRing, LayAsManyInAMessageAsFit) {
+    if (std::getenv("MILLRACE_SOFT_MODE") != nullptr) {
+        GTEST_SKIP() << "room may come late, and a message be cut for it";
+    }
     Running running{options()};
     Client client = running.connect({.ring_bytes = 4096, .window = 256});
     client.begin_batch();
@@ -318,6 +343,9 @@ struct ByTurns {
 };
 
 TEST_P(ServersOfBatchesByRing, CountEachRequestAgainstTheBudgetAndLetOthersInBetween) {
+    if (std::getenv("MILLRACE_SOFT_MODE") != nullptr) {
+        GTEST_SKIP() << "what the others sent may come late";
+    }
     ByTurns turns{options()};
     Client much = turns.connect();
     Client little = turns.connect();
@@ -481,7 +509,7 @@ TEST_P(ServersOfBatchesByRing, AreAskedByALoopThatSleeps) {
 Bytes entries(std::initializer_list<std::size_t> sizes) {
     Bytes room(4096);
     BatchWriter writer;
-    writer.open(room, 1);
+    writer.open(room, 1, std::nullopt);
     for (const std::size_t size : sizes) {
         std::byte* const place = writer.place_for(size);
         std::fill_n(place, size, std::byte{7});

@@ -274,7 +274,9 @@ class Request {
     Request(void* server, void* peer, ClientId client, const SessionHeader& header,
             std::span<const std::byte> payload) noexcept
         : server_{server}, peer_{peer}, client_{client}, header_{header}, payload_{payload} {}
-    base::Status answer_otherwise(std::span<const std::byte> payload);
+    [[gnu::noinline]] base::Status answer_alone(std::span<const std::byte> payload);
+    [[gnu::noinline]] base::Status answer_quickly(std::span<const std::byte> payload);
+    [[gnu::noinline]] base::Status answer_in_batch(std::span<const std::byte> payload);
     base::Status claim(std::size_t size, std::span<std::byte>& room);
     base::Status commit(std::size_t size);
 
@@ -285,11 +287,11 @@ class Request {
     std::span<const std::byte> payload_;
     enum class Stage : std::uint8_t {
         open,
-        open_in_batch,  ///< its answer may go with others in one message
-        answered,       ///< or deferred
+        open_in_batch,     ///< its answer may go with others in one message
+        claimed_in_batch,  ///< … where its place was claimed
+        answered,          ///< or deferred
     };
     Stage stage_ = Stage::open;
-    bool is_laid_ = false;   ///< what was claimed lies in a message of several answers
     bool is_kept_ = false;   ///< what was claimed lies in memory of the server
     bool is_large_ = false;  ///< … where the client is to READ it
     bool was_put_off_ = false;
