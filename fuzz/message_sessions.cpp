@@ -2,12 +2,16 @@
 //
 // Required: no sanitizer has anything to say; what is taken for a header says the same when it is
 // packed again; and what is taken for a hello, a welcome or an announcement is within the ranges
-// that the other end relies on, and packs to the bytes it came from.
+// that the other end relies on, and packs to the bytes it came from; and what is taken for entries
+// of a batch lies within it, one behind the other, and is the same when it is laid again.
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <optional>
 #include <span>
+#include <vector>
 
+#include "batch.hpp"
 #include "fuzz/target.hpp"
 #include "millrace/message/session.hpp"
 
@@ -42,6 +46,35 @@ void parse_words(std::span<const std::byte> payload) {
     }
 }
 
+void parse_entries(std::span<const std::byte> entries) {
+    message::BatchReader reader{entries};
+    alignas(8) static std::byte room[std::size_t{128} << 10];
+    message::BatchWriter writer;
+    writer.open(std::span{room}.first(std::min(
+                    sizeof room, message::session_head_bytes + message::padded(entries.size()))),
+                1, std::nullopt);
+    message::EntryHead head;
+    std::span<const std::byte> payload;
+    while (!reader.is_empty() && reader.front(head, payload)) {
+        const std::size_t at = reader.at();
+        require(payload.data() == entries.data() + at + message::entry_head_bytes &&
+                    payload.size() == head.length &&
+                    at + message::entry_bytes(head.length) <= entries.size(),
+                "an entry lies within its message");
+        reader.pass();
+        require(reader.at() == at + message::entry_bytes(head.length), "entries follow each other");
+        std::byte* const place = writer.place_for(payload.size());
+        require(place == room + message::session_head_bytes + at + message::entry_head_bytes,
+                "it fits where it came from");
+        std::copy(payload.begin(), payload.end(), place);
+        writer.add(head);
+        require(std::memcmp(place - message::entry_head_bytes, entries.data() + at,
+                            message::entry_head_bytes + payload.size()) == 0,
+                "the same entry");
+    }
+    require(reader.at() + message::session_head_bytes == writer.bytes(), "as many bytes");
+}
+
 }  // namespace
 }  // namespace millrace::fuzz
 
@@ -51,5 +84,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const auto bytes = std::as_bytes(std::span{data, size});
     millrace::fuzz::parse_header(bytes);
     millrace::fuzz::parse_words(bytes);
+    millrace::fuzz::parse_entries(bytes);
     return 0;
 }

@@ -54,6 +54,10 @@ const BarRegistration sockets{ratio_of(
     "requests a second of 16 clients, 16 each, to Unix sockets with epoll", 8, Sense::at_least,
     [] { return load_of_many({.window = 16}).per_second; },
     [] { return load_over_sockets(16, 16, 200'000); })};
+const BarRegistration sockets_to_batches{ratio_of(
+    "requests a second of 16 clients, 16 each in a message, to Unix sockets with epoll", 8,
+    Sense::at_least, [] { return load_of_many({.window = 16, .batches = true}).per_second; },
+    [] { return load_over_sockets(16, 16, 200'000); })};
 const BarRegistration sockets_one_by_one{ratio_of(
     "requests a second of 16 clients, one each, to Unix sockets with epoll", 8, Sense::at_least,
     [] { return load_of_many({}).per_second; }, [] { return load_over_sockets(16, 1, 50'000); })};

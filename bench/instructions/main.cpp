@@ -119,8 +119,8 @@ struct TakeItem {
         require(client.submit(std::as_bytes(std::span{item}), id), "a request");
     }
 }
-[[gnu::noinline]] void counted_turns(message::Server& server) {
-    for (std::size_t answered = 0; answered < operations;) answered += server.turn(echo);
+[[gnu::noinline]] void counted_turns(message::Server& server, std::size_t requests) {
+    for (std::size_t answered = 0; answered < requests;) answered += server.turn(echo);
 }
 [[gnu::noinline]] void counted_answers(message::Client& client, int count) {
     Item item;
@@ -249,7 +249,8 @@ void message_channel(ring::Carrier carrier) {
 
 /// Requests of `active` of so many clients, one server. By `tcp` over a Unix socket, and gathered.
 void message_server(message::Polling polling, ring::Carrier carrier, int connected,
-                    connect::Transport transport = connect::Transport::rc) {
+                    connect::Transport transport = connect::Transport::rc,
+                    bool in_batches = false) {
     constexpr int active = 16;
     message::ServerOptions options;
     options.polling = polling;
@@ -279,20 +280,25 @@ void message_server(message::Polling polling, ring::Carrier carrier, int connect
     const auto nobody = [](message::Request&) {};
     require(server.serve(nobody, patience()) == Status::closed, "clients");
     joining.join();
-    constexpr int share = operations / active;
-    for (int round = 0; round < rounds; ++round) {
+    // Of each client, at a time: all of its share, or one batch of it.
+    const int asking = in_batches ? 15 : active;
+    const int share = in_batches ? 16 : operations / active;
+    if (in_batches) {
+        for (message::Client& client : clients) client.begin_batch();
+    }
+    for (int asked = 0; asked < rounds * operations; asked += asking * share) {
         const auto each = [&](auto&& call) {
-            for (int i = 0; i < active; ++i) {
+            for (int i = 0; i < asking; ++i) {
                 call(clients[static_cast<std::size_t>(i * (connected / active))]);
             }
         };
-        each([](message::Client& client) {
+        each([share](message::Client& client) {
             counted_submit(client, share);
             // What was gathered goes now.
             require(client.poll([](const message::Answer&) {}) == Status::empty, "no answer yet");
         });
-        counted_turns(server);
-        each([](message::Client& client) { counted_answers(client, share); });
+        counted_turns(server, static_cast<std::size_t>(asking * share));
+        each([share](message::Client& client) { counted_answers(client, share); });
     }
 }
 
@@ -450,6 +456,8 @@ int run(std::string_view operation) {
         dispatched(Carrier::post, sizeof(Item));
     } else if (operation == "dispatched-post-4k") {
         dispatched(Carrier::post, 4096);
+    } else if (operation == "server-batches") {
+        message_server(message::Polling::flag, Carrier::store, 16, connect::Transport::rc, true);
     } else if (operation == "server-tcp") {
         message_server(message::Polling::automatic, Carrier::automatic, 16,
                        connect::Transport::tcp);
@@ -465,16 +473,16 @@ int run(std::string_view operation) {
         std::printf("%d\n", operations);
         return 0;
     } else if (!count_streams(operation)) {
-        std::fprintf(
-            stderr,
-            "usage: millrace-instructions "
-            "flow-design-1-store|flow-design-1-post|flow-design-2-store|"
-            "flow-design-2-post|flow-batches-store|flow-batches-post|message-store|"
-            "message-post|server-flag|server-dense|server-dense-post|server-typed|server-tcp|"
-            "dispatched-store|dispatched-post|dispatched-post-4k|"
-            "server-flag-many|server-dense-many|verbs|sends|stream-store|stream-post|"
-            "stream-direct|rpc-{Write|Send}{Write|Send}-BYTES|"
-            "frames-{copied|gathered}-BYTES\n");
+        std::fprintf(stderr,
+                     "usage: millrace-instructions "
+                     "flow-design-1-store|flow-design-1-post|flow-design-2-store|"
+                     "flow-design-2-post|flow-batches-store|flow-batches-post|message-store|"
+                     "message-post|server-batches|server-flag|server-dense|server-dense-post|"
+                     "server-typed|server-tcp|"
+                     "dispatched-store|dispatched-post|dispatched-post-4k|"
+                     "server-flag-many|server-dense-many|verbs|sends|stream-store|stream-post|"
+                     "stream-direct|rpc-{Write|Send}{Write|Send}-BYTES|"
+                     "frames-{copied|gathered}-BYTES\n");
         return 2;
     }
     std::printf("%d\n", rounds * operations);

@@ -241,27 +241,43 @@ Load load_of_many(const LoadSetting& setting) {
             std::vector<std::uint64_t> served(active);
             std::vector<std::uint64_t> sent(active);
             std::array<std::byte, message_bytes> request{};
+            const auto submit_to = [&](std::size_t i, Client& client) {
+                std::uint64_t id = 0;
+                while (true) {
+                    stamp(request.data(), request.size(), sent[i] + 1);
+                    const Status status = client.submit(request, id);
+                    if (status == Status::full) break;
+                    require(status, "a request");
+                    ++sent[i];
+                }
+            };
+            const auto take_from = [&](std::size_t i, Client& client) {
+                std::uint64_t answered = 0;
+                while (client.poll([&](const message::Answer& answer) {
+                    keep(read_all(answer.payload.data(), answer.payload.size()));
+                    require_intact(stamped(answer.payload.data(), answer.payload.size(), answer.id),
+                                   "an answer");
+                }) == Status::ok) {
+                    ++answered;
+                }
+                served[i] += answered;
+                return answered;
+            };
             const auto round = [&](std::uint64_t until) {
                 std::uint64_t answered = 0;
                 while (answered < until) {
                     for (std::size_t i = 0; i < active; ++i) {
                         Client& client = clients[i * (count / active)];
-                        std::uint64_t id = 0;
-                        while (true) {
-                            stamp(request.data(), request.size(), sent[i] + 1);
-                            const Status status = client.submit(request, id);
-                            if (status == Status::full) break;
-                            require(status, "a request");
-                            ++sent[i];
-                        }
-                        while (client.poll([&](const message::Answer& answer) {
-                            keep(read_all(answer.payload.data(), answer.payload.size()));
-                            require_intact(
-                                stamped(answer.payload.data(), answer.payload.size(), answer.id),
-                                "an answer");
-                        }) == Status::ok) {
-                            ++served[i];
-                            ++answered;
+                        if (setting.batches) {
+                            // As many as were answered go together.
+                            answered += take_from(i, client);
+                            client.begin_batch();
+                            submit_to(i, client);
+                            client.end_batch();
+                        } else {
+                            // What was gathered goes when a look finds nothing.
+                            submit_to(i, client);
+                            answered += take_from(i, client);
                         }
                     }
                 }

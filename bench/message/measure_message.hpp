@@ -50,6 +50,7 @@ struct LoadSetting {
     std::size_t connected = 16;
     std::size_t active = 16;   ///< of these, driven by one thread
     std::uint32_t window = 1;  ///< requests of each without an answer
+    bool batches = false;      ///< … go in one message each time, as far as there is room
     std::uint64_t requests = 400'000;
     std::string mode{};  ///< as above
 };

@@ -24,16 +24,32 @@ Client::~Client() = default;
 
 Status Client::submit(std::span<const std::byte> request, std::uint64_t& id,
                       const RequestOptions& options) {
-    return state_->submit(request, id, options);
+    // Each of the two keeps its registers for itself.
+    State& client = *state_;
+    if (client.submits_otherwise) [[unlikely]]
+        return client.submit_quickly(request, id, options);
+    return client.submit(request, id, options);
 }
 
 Status Client::claim(std::size_t size, std::span<std::byte>& room) {
     State& client = *state_;
     Status status = client.may_send(size);
     if (status != Status::ok) return status;
-    if (client.gathers) [[unlikely]]
-        client.begin_batch();
     using Claimed = State::Claimed;
+    if (client.submits_otherwise) [[unlikely]] {
+        if (client.lays_batches && !client.options.resumes) {
+            std::byte* const place = client.place_in_batch(size, status);
+            if (place != nullptr) {
+                client.claimed = Claimed::in_batch;
+                room = {place, size};
+                return Status::ok;
+            }
+            if (status != Status::too_large) return client.not_sent(status);
+        }
+        // It goes behind them.
+        client.send_batch();
+        if (client.gathers) client.begin_batch();
+    }
     if (!client.options.resumes) {
         status = client.line->claim(session_head_bytes + size, room);
         if (status == Status::ok) [[likely]] {
@@ -68,6 +84,10 @@ Status Client::claim(std::size_t size, std::span<std::byte>& room, const Deadlin
 
 Status Client::commit(std::size_t size, std::uint64_t& id, const RequestOptions& options) {
     State& client = *state_;
+    if (client.claimed == State::Claimed::in_batch) [[unlikely]] {
+        id = client.add_to_batch(size, options);
+        return Status::ok;
+    }
     if (client.claimed == State::Claimed::in_scratch) {
         return client.submit_claimed(std::span{client.scratch}.first(size), id, options);
     }
@@ -88,10 +108,10 @@ Status Client::commit(std::size_t size, std::uint64_t& id, const RequestOptions&
 }
 
 Status Client::look(Answer& answer) {
-    const Status status = state_->look(answer);
-    state_->current = answer.id;
-    if (status == Status::ok) state_->counts.bytes_received += answer.payload.size();
-    return status;
+    State& client = *state_;
+    if (client.answers.is_open()) [[unlikely]]
+        return client.look_quickly(answer);
+    return client.look_and_count(answer);
 }
 
 Status Client::look(Answer& answer, const Deadline& deadline) {
@@ -133,6 +153,18 @@ Status Client::look_for(std::uint64_t id, Answer& answer, const Deadline& deadli
 
 void Client::pass() noexcept { state_->pass(); }
 
+void Client::begin_batch() noexcept {
+    state_->begins_batches = true;
+    state_->note_batches();
+}
+
+void Client::end_batch() noexcept {
+    State& client = *state_;
+    client.begins_batches = false;
+    client.note_batches();
+    if (client.is_batching && client.ended == Status::ok) client.end_batch();
+}
+
 bool Client::cancel(std::uint64_t id) { return state_->cancel(id); }
 
 std::size_t Client::outstanding() const noexcept { return state_->wanted + state_->kept.size(); }
@@ -147,6 +179,7 @@ Status Client::close(const Deadline& deadline) {
     if (client.ended != Status::ok) return client.ended;
     if (client.is_batching) client.end_batch();
     client.ended = Status::closed;
+    client.answers.close();
     const Status status = client.line->close(deadline, client.why_failed);
     client.line.reset();
     return status;

@@ -113,7 +113,8 @@ void Client::State::connect(const Deadline& deadline) {
                       .next_id = next_id,
                       .max_answer = options.max_answer_bytes,
                       .reads_large = options.large.allowed && !line->is_wire(),
-                      .moves = !line->is_wire()};
+                      .moves = !line->is_wire(),
+                      .batches = !line->is_wire()};
     (void)line->send(pack(SessionHeader{.kind = SessionKind::hello}), pack(hello));
     std::span<const std::byte> message;
     Status status = Status::empty;
@@ -198,6 +199,8 @@ void Client::State::take_welcome(const Welcome& welcome) {
     waits_between = line->is_wire() ? 0 : 7;
     // What is stored is there at once, one by one.
     gathers = options.gathers_requests && !line->is_wire() && !core().stores;
+    takes_batches = welcome.batches && !line->is_wire();
+    note_batches();
     find_mailbox(true);
     const bool is_first = session.is_none();
     session = welcome.session;
@@ -240,6 +243,8 @@ Status Client::State::connect_again(const Deadline& deadline) {
     if (is_closed) return Status::closed;
     if (ended == Status::ok) return Status::ok;
     try {
+        requests.drop();
+        answers.close();
         line.reset();
         connect(deadline);
         return Status::ok;
@@ -277,6 +282,10 @@ std::string Client::explain() const {
                                : "in a session that ends with its channel");
     if (!is_by_rc || is_shared) return text;
     if (client.line.has_value()) text += '\n' + client.line->explain_large();
+    text += fmt::format("\nbatches: {}",
+                        client.takes_batches
+                            ? "several requests, or answers, go in one message"
+                            : "each request in a message of its own, as the server knows no other");
     text +=
         fmt::format("\nserver's polling: {}{}", name_of(client.welcomed.polling),
                     client.options.requests == Transfer::send ? ", which completions stand in for"

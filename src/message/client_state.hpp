@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "batch.hpp"
 #include "line.hpp"
 #include "millrace/base/crowd.hpp"
 #include "millrace/base/peer_causality.hpp"
@@ -98,13 +99,53 @@ struct Client::State {
         return static_cast<std::uint32_t>(std::min<std::int64_t>(left.count(), most));
     }
 
-    [[gnu::always_inline]] base::Status submit(std::span<const std::byte> request,
-                                               std::uint64_t& id, const RequestOptions& said) {
+    [[gnu::noinline]] base::Status submit(std::span<const std::byte> request, std::uint64_t& id,
+                                          const RequestOptions& said) {
         if (ended != base::Status::ok || request.size() > max_request ||
-            next_id - lowest >= window || gathers || !line->sends_here() ||
+            next_id - lowest >= window || !line->sends_here() ||
             line->try_send_here(head_of(said), request) != base::Status::ok) [[unlikely]]
             return submit_otherwise(request, id, said);
         note_submitted(request, id, said);
+        return base::Status::ok;
+    }
+    /// The same of a short one in a batch that is open, which calls nobody.
+    [[gnu::noinline]] base::Status submit_quickly(std::span<const std::byte> request,
+                                                  std::uint64_t& id, const RequestOptions& said) {
+        const std::uint64_t number = next_id;
+        if (!requests.takes_quickly(request.size()) || ended != base::Status::ok ||
+            number - lowest >= window || said.deadline.point() != base::Clock::time_point::max())
+            [[unlikely]] {
+            return lays_batches ? submit_in_batch(request, id, said)
+                                : submit_otherwise(request, id, said);
+        }
+        next_id = number + 1;
+        id = number;
+        place(number).call = Call::wanted;
+        ++wanted;
+        counts.bytes_sent += request.size();
+        requests.lay({.length = static_cast<std::uint16_t>(request.size()), .what = said.procedure},
+                     request.data());
+        if (requests.count() == most_in_batch) [[unlikely]]
+            return send_full_batch();
+        return base::Status::ok;
+    }
+    [[gnu::noinline]] base::Status send_full_batch() noexcept {
+        send_batch();
+        return base::Status::ok;
+    }
+    [[gnu::noinline]] base::Status submit_in_batch(std::span<const std::byte> request,
+                                                   std::uint64_t& id, const RequestOptions& said) {
+        base::Status status = may_send(request.size());
+        if (status != base::Status::ok) return status;
+        std::byte* const place = place_in_batch(request.size(), status);
+        if (place == nullptr) {
+            return status == base::Status::too_large ? submit_otherwise(request, id, said)
+                                                     : not_sent(status);
+        }
+        copy_any(place, request.data(), request.size());
+        if (options.resumes) [[unlikely]]
+            copy(request, said);
+        id = add_to_batch(request.size(), said);
         return base::Status::ok;
     }
     [[gnu::noinline]] base::Status submit_otherwise(std::span<const std::byte> request,
@@ -119,6 +160,62 @@ struct Client::State {
         note_submitted(request, id, said);
         return base::Status::ok;
     }
+    // --- several requests in one message
+
+    /// Where the next request of `size` bytes goes; null: `status` says why, `too_large`: it is to
+    /// go by itself, behind what was laid, which is sent.
+    [[gnu::always_inline]] std::byte* place_in_batch(std::size_t size, base::Status& status) {
+        std::byte* const place = requests.place_for(size);
+        if (place != nullptr) [[likely]]
+            return place;
+        return place_in_next_batch(size, status);
+    }
+    [[gnu::noinline]] std::byte* place_in_next_batch(std::size_t size, base::Status& status) {
+        send_batch();
+        status = base::Status::too_large;
+        if (size > longest_entry) return nullptr;
+        std::span<std::byte> room;
+        status = line->claim_batch(batch_bytes(size), room);
+        if (status != base::Status::ok) return nullptr;
+        requests.open(room, next_id,
+                      options.resumes ? std::nullopt
+                                      : std::optional<std::size_t>{
+                                            std::min<std::uint64_t>(max_request, longest_short)});
+        is_batching = true;
+        // Room was found, and nothing else may look for some meanwhile.
+        core().wants_room = false;
+        if (core().readiness != nullptr) core().readiness->wake();
+        return requests.place_for(size);
+    }
+    /// The payload lies there.
+    [[gnu::always_inline]] std::uint64_t add_to_batch(std::size_t size,
+                                                      const RequestOptions& said) {
+        requests.add({.length = static_cast<std::uint16_t>(size),
+                      .what = said.procedure,
+                      .number = limit_of(said)});
+        place(next_id).call = Call::wanted;
+        ++wanted;
+        counts.bytes_sent += size;
+        if (requests.count() == most_in_batch) [[unlikely]]
+            send_batch();
+        return next_id++;
+    }
+    /// What was laid so far goes.
+    [[gnu::noinline]] void send_batch() noexcept {
+        if (!requests.is_open()) return;
+        if (requests.is_empty()) return requests.drop();
+        const std::uint64_t first = requests.first();
+        const std::size_t size =
+            requests.close({.id = first,
+                            .procedure = static_cast<std::uint16_t>(requests.count()),
+                            .kind = SessionKind::request_batch,
+                            .behind = static_cast<std::uint16_t>(first - lowest)});
+        ++counts.batches;
+        // That the connection has ended is found by the next look.
+        (void)line->commit_batch(size);
+        if (is_dense) hint();
+    }
+
     /// Of a request for which there was a place in the window. It is kept if the server's ring has
     /// no room for it: a claim promises that it can be sent.
     base::Status submit_claimed(std::span<const std::byte> request, std::uint64_t& id,
@@ -175,6 +272,7 @@ struct Client::State {
                         core().signal) == base::Status::full;
     }
     void send_control(const SessionHeader& header) {
+        send_batch();
         (void)line->send(pack(header), {});
         if (is_dense) hint();
     }
@@ -185,7 +283,7 @@ struct Client::State {
     base::Status look(Answer& answer) {
         if (!kept.empty()) [[unlikely]]
             return look_at_kept(0, answer);
-        return look_at_line(answer);
+        return look_at_ring(answer);
     }
     base::Status look_at_kept(std::size_t index, Answer& answer) noexcept {
         handed_out = index;
@@ -193,6 +291,14 @@ struct Client::State {
         return base::Status::ok;
     }
     [[gnu::always_inline]] base::Status look_at_line(Answer& answer) {
+        if (answers.is_open()) [[unlikely]] {
+            const base::Status status = look_in_batch(answer);
+            if (status != base::Status::empty) return status;
+        }
+        return look_at_ring(answer);
+    }
+    /// The same where no message of several answers is being handed out.
+    [[gnu::always_inline]] base::Status look_at_ring(Answer& answer) {
         if (ended != base::Status::ok) [[unlikely]]
             return ended;
         while (true) {
@@ -214,6 +320,11 @@ struct Client::State {
             if (!parse_here(message, header, answer.payload) ||
                 header.kind != SessionKind::answer || header.id - lowest >= next_id - lowest)
                 [[unlikely]] {
+                if (begin_answers(message)) {
+                    const base::Status found = look_in_batch(answer);
+                    if (found != base::Status::empty) return found;
+                    continue;
+                }
                 if (take_otherwise(message)) {
                     line->pass();
                     continue;
@@ -234,6 +345,92 @@ struct Client::State {
             }
             line->pass();
         }
+    }
+    /// The message in front is several answers: they are handed out one by one from here on.
+    [[gnu::noinline]] bool begin_answers(std::span<const std::byte> message) noexcept {
+        SessionHeader header;
+        std::span<const std::byte> entries;
+        if (!takes_batches || !parse_here(message, header, entries) ||
+            header.kind != SessionKind::answer_batch || entries.empty() ||
+            entries.size() % entry_head_bytes != 0) {
+            return false;
+        }
+        answers = BatchReader{entries};
+        answers_from = header.id;
+        ++counts.batches_received;
+        return true;
+    }
+    /// The next answer of that message, if it is wanted.
+    [[gnu::always_inline]] bool finds_in_batch(Answer& answer, std::uint64_t word) noexcept {
+        const EntryHead head = EntryHead::of(word);
+        const std::uint64_t id = number_of(head);
+        if (!answers.step_over(head.length) ||
+            head.what > static_cast<std::uint16_t>(last_outcome_sent) ||
+            id - lowest >= next_id - lowest || place(id).call != Call::wanted) [[unlikely]]
+            return false;
+        answer = {id, static_cast<Outcome>(head.what), {answers.front_payload(), head.length}};
+        handed_out = in_batch;
+        return true;
+    }
+    /// The next one that is wanted. `empty`: that message has no more, and is passed.
+    [[gnu::noinline]] base::Status look_in_batch(Answer& answer) {
+        while (true) {
+            const std::uint64_t word = answers.front_word();
+            if (finds_in_batch(answer, word)) [[likely]]
+                return base::Status::ok;
+            if (!passes_in_batch(EntryHead::of(word))) {
+                fail("the server sent what is no answer to any request");
+                return ended;
+            }
+            if (answers.is_empty()) {
+                end_answers();
+                return base::Status::empty;
+            }
+        }
+    }
+    /// Goes on behind an answer that is not wanted. False: it is none to any request.
+    bool passes_in_batch(const EntryHead& head) noexcept {
+        const std::uint64_t id = number_of(head);
+        const bool is_open = id - lowest < next_id - lowest;
+        if (!answers.step_over(head.length) ||
+            head.what > static_cast<std::uint16_t>(last_outcome_sent) ||
+            (!is_open && !is_of_before({.id = id}))) {
+            return false;
+        }
+        if (is_open && place(id).call == Call::unwanted) {
+            ++counts.unwanted;
+            settle(id);
+        }
+        answers.pass();
+        return true;
+    }
+    /// Client::look().
+    [[gnu::noinline]] base::Status look_and_count(Answer& answer) {
+        const base::Status status = look(answer);
+        current = answer.id;
+        if (status == base::Status::ok) counts.bytes_received += answer.payload.size();
+        return status;
+    }
+    /// The same while that message is handed out: it calls nobody in the most frequent case.
+    [[gnu::noinline]] base::Status look_quickly(Answer& answer) {
+        if (!kept.empty() || !finds_in_batch(answer, answers.front_word())) [[unlikely]]
+            return look_aside(answer);
+        current = answer.id;
+        counts.bytes_received += answer.payload.size();
+        return base::Status::ok;
+    }
+    [[gnu::noinline]] base::Status look_aside(Answer& answer) {
+        const base::Status status = kept.empty() ? look_at_line(answer) : look_at_kept(0, answer);
+        current = answer.id;
+        if (status == base::Status::ok) counts.bytes_received += answer.payload.size();
+        return status;
+    }
+    [[nodiscard]] std::uint64_t number_of(const EntryHead& head) const noexcept {
+        return answers_from + static_cast<std::uint64_t>(static_cast<std::int32_t>(head.number));
+    }
+    [[gnu::noinline]] void end_answers() noexcept {
+        answers.close();
+        line->pass_batch(wanted != 0);
     }
     /// What is no answer that lies in the ring and is awaited. False: it is none to any request. It
     /// parses the message by itself, so that the most frequent case keeps the head in registers.
@@ -275,6 +472,7 @@ struct Client::State {
         if (is_batching && core().readiness != nullptr) core().readiness->wake();
     }
     [[gnu::noinline]] void end_batch() noexcept {
+        send_batch();
         core().end_batch();
         is_batching = holds_hints = false;
         if (std::exchange(owes_hint, false)) hint();
@@ -297,8 +495,20 @@ struct Client::State {
             // The next request of who has no other under way would wait for the stores.
             line->pass(wanted != 0);
         } else {
-            kept.erase(kept.begin() + static_cast<std::ptrdiff_t>(handed_out));
+            pass_otherwise();
         }
+    }
+    [[gnu::noinline]] void pass_otherwise() noexcept {
+        if (handed_out == in_batch) [[likely]]
+            return pass_in_batch(last_looked_at());
+        kept.erase(kept.begin() + static_cast<std::ptrdiff_t>(handed_out));
+    }
+    void pass_in_batch(std::uint64_t id) noexcept {
+        settle(id);
+        --wanted;
+        answers.pass();
+        if (answers.is_empty()) [[unlikely]]
+            end_answers();
     }
     /// The number of the answer that lies in the line.
     [[nodiscard]] std::uint64_t last_looked_at() const noexcept { return current; }
@@ -314,12 +524,17 @@ struct Client::State {
         Answer answer;
         if (look_at_line(answer) != base::Status::ok) return false;
         kept.push_back({answer.id, answer.outcome, {answer.payload.begin(), answer.payload.end()}});
-        settle(answer.id);
-        --wanted;
-        line->pass();
+        if (handed_out == in_batch) {
+            pass_in_batch(answer.id);
+        } else {
+            settle(answer.id);
+            --wanted;
+            line->pass();
+        }
         return true;
     }
     void fail(std::string why) noexcept {
+        answers.close();
         why_failed = std::move(why);
         ended = base::Status::peer_lost;
     }
@@ -417,6 +632,11 @@ struct Client::State {
     void connect(const base::Deadline& deadline);
     base::Status connect_again(const base::Deadline& deadline);
     void take_welcome(const Welcome& welcome);
+    /// Behind what decides that.
+    void note_batches() noexcept {
+        lays_batches = takes_batches && begins_batches;
+        submits_otherwise = gathers || lays_batches;
+    }
     /// Another server of the group has it now. False: it says something else.
     bool take_move(std::span<const std::byte> payload);
     /// Where our byte is. `anew`: it is another connection.
@@ -431,7 +651,14 @@ struct Client::State {
     bool owes_hint = false;
     bool holds_hints = false;             ///< within a batch
     bool gathers = false;                 ///< as options.gathers_requests says, by rings
-    bool is_batching = false;             ///< … and some are gathered
+    bool is_batching = false;             ///< … and some are gathered, or lie in `requests`
+    bool begins_batches = false;          ///< between begin_batch() and end_batch() of the client
+    bool takes_batches = false;           ///< both ends send them
+    bool lays_batches = false;            ///< both of these
+    bool submits_otherwise = false;       ///< gathers, or lays_batches
+    BatchWriter requests;                 ///< that are laid, and not sent
+    BatchReader answers;                  ///< that are handed out one by one
+    std::uint64_t answers_from = 0;       ///< the number from which they count
     std::shared_ptr<std::byte> box;       ///< our byte at the server, where that is addressable
     verbs::RemoteAddress mailbox{};       ///< where it is not
     verbs::RegisteredBuffer hint_source;  ///< of a WRITE to there
@@ -454,10 +681,11 @@ struct Client::State {
     std::uint64_t turn_seen = 0;  ///< ticks
 
     static constexpr std::size_t in_line = ~std::size_t{0};
+    static constexpr std::size_t in_batch = in_line - 1;
     std::size_t handed_out = in_line;  ///< which one of kept, otherwise
     std::uint64_t current = 0;         ///< the number of what was handed out
     std::vector<std::byte> scratch;    ///< a request that is not laid in place
-    enum class Claimed : std::uint8_t { in_line, in_scratch, to_be_read };
+    enum class Claimed : std::uint8_t { in_line, in_scratch, to_be_read, in_batch };
     Claimed claimed = Claimed::in_line;  ///< where the place of the next request is
 
     base::Status ended = base::Status::ok;

@@ -9,6 +9,7 @@
 // which a wire has set for good.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -112,8 +113,35 @@ class Line {
         }
     }
 
+    /// The same of a batch, whose lines this end has all to itself then.
+    void pass_batch(bool takes = false) noexcept {
+        if (in_place() && takes && takes_lines_) take_all_lines();
+        pass(takes);
+    }
+
     // --- sending
 
+    /// Room for a batch of `least` bytes or more, a multiple of 8, as much as there is, and a
+    /// quarter of the ring at most; to be filled, and committed before anything else is sent. Where
+    /// the ring ends before there is room for as much as the last one took, it begins anew: one
+    /// that is cut in two is answered in two, and so are those behind it. Only of rings.
+    base::Status claim_batch(std::size_t least, std::span<std::byte>& place) noexcept {
+        if (sends_otherwise_) return base::Status::full;
+        base::Status status = base::Status::full;
+        const std::size_t longest =
+            std::min<std::size_t>(core_->longest_here, core_->writer.size() / 4);
+        if (least < last_batch_ && last_batch_ <= longest) status = core_->reserve(last_batch_);
+        if (status == base::Status::full) status = core_->reserve(least);
+        if (status != base::Status::ok) return status;
+        constexpr std::size_t in_words = ~(word_bytes - 1);
+        const std::size_t here = std::min<std::size_t>(longest, core_->room - 2 * word_bytes);
+        place = core_->writer.payload(std::max(least, here & in_words));
+        return status;
+    }
+    base::Status commit_batch(std::size_t size) noexcept {
+        last_batch_ = size;
+        return commit(size);
+    }
     /// Room for a message of `size` bytes where the peer will read it, or where it is sent from,
     /// its head included; to be filled and committed. Not ok: it cannot be laid there (now), or the
     /// connection has ended.
@@ -292,6 +320,12 @@ class Line {
         ring::store_word(payload - word_bytes, 0);
         ring::store_word(payload + padded(taken_), 0);
     }
+    void take_all_lines() const noexcept {
+        std::byte* const frame = const_cast<std::byte*>(core_->reader.payload()) - word_bytes;
+        for (std::size_t at = 0; at < wire_bytes(taken_); at += frame_alignment) {
+            ring::store_word(frame + at, 0);
+        }
+    }
     [[gnu::noinline, gnu::cold]] base::Status look_otherwise(std::span<const std::byte>& message);
     base::Status look_at_fetched(std::span<const std::byte>& message);
     base::Status look_at_wire(std::span<const std::byte>& message);
@@ -325,6 +359,7 @@ class Line {
     Rendezvous::Arrival arrived_ = Rendezvous::Arrival::none;
     std::uint32_t looks_since_tidy_ = 0;
     std::unique_ptr<Channel::Core> core_;
+    std::size_t last_batch_ = 0;   ///< bytes of the last one that was sent
     std::size_t taken_ = nothing;  ///< bytes of the message that look() found in place
     std::size_t max_message_bytes_ = 0;
     bool takes_lines_ = false;  ///< the peer stores, and this is a processor where that helps it

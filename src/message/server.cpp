@@ -38,15 +38,31 @@ struct detail::RequestAccess {
         return state_of(request.server_);
     }
     [[nodiscard]] static bool is_answered(const Request& request) noexcept {
-        return request.is_answered_;
+        return request.stage_ == Request::Stage::answered;
+    }
+    /// It is another one of the same client from here on, of those that came in one message.
+    [[gnu::always_inline]] static void renew(Request& request, std::uint64_t id,
+                                             const EntryHead& head,
+                                             std::span<const std::byte> payload) noexcept {
+        request.header_.id = id;
+        request.header_.procedure = head.what;
+        request.header_.limit_us = head.number;
+        request.payload_ = payload;
+        request.stage_ = Request::Stage::open_in_batch;
+        request.is_kept_ = request.is_large_ = false;
     }
     static void mark_as_put_off(Request& request) noexcept { request.was_put_off_ = true; }
 };
 
 Status Request::answer(std::span<const std::byte> payload) {
-    if (is_answered_) [[unlikely]]
-        return Status::closed;
-    is_answered_ = true;
+    // Each of the two keeps its registers for itself.
+    if (stage_ != Stage::open) [[unlikely]]
+        return answer_quickly(payload);
+    return answer_alone(payload);
+}
+
+Status Request::answer_alone(std::span<const std::byte> payload) {
+    stage_ = Stage::answered;
     Server::State& server = state_of(server_);
     Server::State::Peer& peer = peer_of(peer_);
     if (!peer.is_plain || payload.size() > peer.max_answer) [[unlikely]]
@@ -58,24 +74,61 @@ Status Request::answer(std::span<const std::byte> payload) {
     return server.give(peer, head, payload);
 }
 
+Status Request::answer_quickly(std::span<const std::byte> payload) {
+    // A short one calls nobody.
+    Server::State& server = state_of(server_);
+    if (stage_ == Stage::answered || !server.answers.takes_quickly(payload.size())) [[unlikely]]
+        return answer_in_batch(payload);
+    stage_ = Stage::answered;
+    ++server.counts.answers;
+    server.answers.lay(server.entry_of(header_.id, Outcome::ok, payload.size()), payload.data());
+    return Status::ok;
+}
+
+Status Request::answer_in_batch(std::span<const std::byte> payload) {
+    if (stage_ == Stage::answered) return Status::closed;
+    stage_ = Stage::answered;
+    Server::State& server = state_of(server_);
+    Server::State::Peer& peer = peer_of(peer_);
+    if (!peer.resumes && payload.size() <= peer.max_answer) [[likely]] {
+        std::byte* const place = server.place_in_batch(peer, header_.id, payload.size());
+        if (place != nullptr) [[likely]] {
+            copy_any(place, payload.data(), payload.size());
+            ++server.counts.answers;
+            server.add_to_batch(header_.id, Outcome::ok, payload.size());
+            return Status::ok;
+        }
+    }
+    return server.answer(peer, header_.id, Outcome::ok, payload);
+}
+
 Status Request::fail(std::string_view why) {
-    if (is_answered_) return Status::closed;
-    is_answered_ = true;
+    if (stage_ == Stage::answered) return Status::closed;
+    stage_ = Stage::answered;
     return state_of(server_).answer(peer_of(peer_), header_.id, Outcome::failed,
                                     bytes_of_text(why));
 }
 
 Status Request::claim(std::size_t size, std::span<std::byte>& room) {
-    if (is_answered_) return Status::closed;
+    if (stage_ == Stage::answered) return Status::closed;
     Server::State& server = state_of(server_);
     Server::State::Peer& peer = peer_of(peer_);
     if (size > peer.max_answer) {
-        is_answered_ = true;
+        stage_ = Stage::answered;
         (void)server.answer(peer, header_.id, Outcome::too_large, {});
         return Status::too_large;
     }
     is_kept_ = true;
     if (!peer.resumes) {
+        if (stage_ != Stage::open) {
+            std::byte* const place = server.place_in_batch(peer, header_.id, size);
+            stage_ = place != nullptr ? Stage::claimed_in_batch : Stage::open_in_batch;
+            if (place != nullptr) {
+                room = {place, size};
+                return Status::ok;
+            }
+            server.send_answers();
+        }
         const Status status = peer.line->claim(session_head_bytes + size, room);
         if (status == Status::closed || status == Status::peer_lost) return Status::closed;
         is_kept_ = status != Status::ok;
@@ -92,9 +145,15 @@ Status Request::claim(std::size_t size, std::span<std::byte>& room) {
 }
 
 Status Request::commit(std::size_t size) {
-    is_answered_ = true;
+    const bool is_laid = stage_ == Stage::claimed_in_batch;
+    stage_ = Stage::answered;
     Server::State& server = state_of(server_);
     Server::State::Peer& peer = peer_of(peer_);
+    if (is_laid) {
+        ++server.counts.answers;
+        server.add_to_batch(header_.id, Outcome::ok, size);
+        return Status::ok;
+    }
     const SessionHead head = pack(SessionHeader{.id = header_.id, .kind = SessionKind::answer});
     if (is_large_) {
         ++server.counts.answers;
@@ -114,8 +173,8 @@ Status Request::commit(std::size_t size) {
 }
 
 Reply Request::defer() {
-    if (is_answered_) return {};
-    is_answered_ = true;
+    if (stage_ == Stage::answered) return {};
+    stage_ = Stage::answered;
     Server::State& server = state_of(server_);
     Server::State::Peer& peer = peer_of(peer_);
     server.note_deferred(peer, header_.id);
@@ -124,11 +183,11 @@ Reply Request::defer() {
 }
 
 Status Request::put_off() {
-    if (is_answered_) return Status::closed;
+    if (stage_ == Stage::answered) return Status::closed;
     if (was_put_off_ || !state_of(server_).put_off(peer_of(peer_), header_, payload_)) {
         return Status::full;
     }
-    is_answered_ = true;
+    stage_ = Stage::answered;
     return Status::ok;
 }
 
@@ -181,9 +240,10 @@ std::uint64_t Request::put_off_at() const noexcept {
 }
 
 [[gnu::always_inline]] inline std::size_t Server::State::visit(Peer& peer,
-                                                               const detail::HandlerRef& handler) {
+                                                               const detail::HandlerRef& handler,
+                                                               std::size_t budget) {
     if (!peer.is_plain || peer.is_paused) [[unlikely]]
-        return visit_otherwise(peer, handler);
+        return visit_otherwise(peer, handler, budget);
     if (!peer.is_active) [[unlikely]]
         activate(peer);
     if (options.gather_turns > 1) [[unlikely]]
@@ -194,7 +254,7 @@ std::uint64_t Request::put_off_at() const noexcept {
     if (!peer.line->finds_whole(message) || !parse_request(message, header, payload) ||
         header.id != peer.taken + 1 || header.behind >= peer.window || header.behind >= header.id)
         [[unlikely]]
-        return visit_otherwise(peer, handler);
+        return visit_otherwise(peer, handler, budget);
     serve(peer, header, payload, handler);
     if (!peer.is_plain) [[unlikely]]
         return 1;
@@ -310,13 +370,14 @@ std::size_t Server::State::lap(const detail::HandlerRef& handler, std::size_t bu
             if (expected == 0) expected = expect(place, end, handler);
             --expected;
         }
-        requests += visit(*peers[place], handler);
+        requests += visit(*peers[place], handler, budget - requests);
         cursor = ++place;
     }
     return requests;
 }
 
-std::size_t Server::State::visit_otherwise(Peer& peer, const detail::HandlerRef& handler) {
+std::size_t Server::State::visit_otherwise(Peer& peer, const detail::HandlerRef& handler,
+                                           std::size_t budget) {
     mailboxes.take(peer.id.place);
     // By a byte, places may be found of clients who have left, or who are not to be served.
     if (!peer.line.has_value() || peer.is_paused) [[unlikely]]
@@ -328,14 +389,24 @@ std::size_t Server::State::visit_otherwise(Peer& peer, const detail::HandlerRef&
     }
     std::span<const std::byte> message;
     std::size_t requests = 0;
+    if (peer.is_plain && peer.batches && peer.line->finds_whole(message)) {
+        SessionHeader header;
+        std::span<const std::byte> entries;
+        if (parse_here(message, header, entries) && header.kind == SessionKind::request_batch) {
+            const Taken taken = take_batches(peer, header, entries, handler, budget, requests);
+            if (taken != Taken::none && !peer.is_paused) looked(peer);
+            return requests;
+        }
+    }
     const Status status = peer.line->look(message);
     switch (status) {
         case Status::ok: {
             const std::uint32_t generation = peer.id.generation;
-            if (!take(peer, message, handler, requests)) return requests;
+            const Taken taken = take(peer, message, handler, budget, requests);
+            if (taken == Taken::none) return requests;
             if (peer.id.generation != generation || !peer.line.has_value()) [[unlikely]]
                 return requests;
-            peer.line->pass();
+            if (taken == Taken::message) peer.line->pass();
             break;
         }
         case Status::empty: count_vain_look(peer); break;
@@ -398,63 +469,136 @@ void Server::State::look_for_wires() {
     wires_looked_at = base::ticks();
 }
 
-bool Server::State::take(Peer& peer, std::span<const std::byte> message,
-                         const detail::HandlerRef& handler, std::size_t& requests) {
+Server::State::Taken Server::State::take(Peer& peer, std::span<const std::byte> message,
+                                         const detail::HandlerRef& handler, std::size_t budget,
+                                         std::size_t& requests) {
     SessionHeader header;
     std::span<const std::byte> payload;
     if (!parse(message, header, payload)) [[unlikely]] {
         misbehaved(peer, "a message that is none of a session");
-        return false;
+        return Taken::none;
     }
     if (header.kind == SessionKind::request && peer.phase == Phase::joined) [[likely]] {
         if (header.behind >= peer.window || header.behind >= header.id) [[unlikely]] {
             misbehaved(peer, "a request outside of its window");
-            return false;
+            return Taken::none;
         }
         if (header.id == peer.taken + 1) [[likely]] {
             requests = 1;
             serve(peer, header, payload, handler);
-            return true;
+            return Taken::message;
         }
         if (peer.line->arrival() != Line::Arrival::none) {
             requests = 1;
             take_fetched(peer, header, payload, handler);
-            return true;
+            return Taken::message;
         }
         if (header.id > peer.taken || !peer.resumes) {
             misbehaved(peer, "a request out of its order");
-            return false;
+            return Taken::none;
         }
         if (!peer.line->is_fetching(header.id) && std::erase(peer.unread, header.id) != 0) {
             // Announced before the session was resumed, and not announced again.
             requests = 1;
             execute(peer, header, payload, handler);
-            return true;
+            return Taken::message;
         }
         repeat(peer, header.id);
-        return true;
+        return Taken::message;
     }
     if (header.kind == SessionKind::request_by_read && peer.phase == Phase::joined) {
-        return take_announced(peer, header, payload);
+        return take_announced(peer, header, payload) ? Taken::message : Taken::none;
+    }
+    if (header.kind == SessionKind::request_batch && peer.phase == Phase::joined && peer.batches &&
+        peer.line->arrival() == Line::Arrival::none) {
+        return take_batches(peer, header, payload, handler, budget, requests);
     }
     if (header.kind == SessionKind::cancel && peer.phase == Phase::joined) {
         cancel(peer, header.id);
-        return true;
+        return Taken::message;
     }
     if (header.kind == SessionKind::moved && peer.phase == Phase::joined) {
         settle(peer);
-        return true;
+        return Taken::message;
     }
     if (header.kind == SessionKind::hello && peer.phase == Phase::joining) {
         const std::optional<Hello> hello = parse_hello(payload);
         if (hello.has_value()) {
             join(peer, *hello);
-            return true;
+            return Taken::message;
         }
     }
-    if (peer.phase == Phase::refused) return true;
+    if (peer.phase == Phase::refused) return Taken::message;
     misbehaved(peer, "a message that is not allowed now");
-    return false;
+    return Taken::none;
+}
+
+bool Server::State::serve_batch(Peer& peer, const SessionHeader& head,
+                                std::span<const std::byte> entries,
+                                const detail::HandlerRef& handler, std::size_t most,
+                                std::size_t& requests) {
+    const std::uint64_t count = head.procedure;
+    const std::uint64_t done = peer.taken + 1 - head.id;
+    // What was served of it in earlier visits.
+    const std::size_t begun = std::exchange(peer.batch_at, 0);
+    if (done >= count || (done == 0) != (begun == 0) || begun > entries.size() ||
+        count > most_in_batch || head.behind >= head.id || head.behind + count > peer.window) {
+        return false;
+    }
+    const std::uint64_t last = head.id + count - 1;
+    if (peer.resumes) forget_acknowledged(peer, head.id - head.behind);
+    BatchReader reader{entries, begun};
+    EntryHead entry;
+    std::span<const std::byte> payload;
+    Request request = detail::RequestAccess::make(*this, peer, {.behind = head.behind}, {});
+    const std::uint64_t until = std::min(last, peer.taken + (most - requests));
+    const std::uint64_t before = peer.taken;
+    const std::size_t most_pending = is_draining ? 0 : options.max_pending;
+    bool is_sound = true;
+    do {
+        is_sound = reader.front(entry, payload);
+        if (!is_sound) [[unlikely]]
+            break;
+        reader.pass();
+        const std::uint64_t id = ++peer.taken;
+        if (counts.pending >= most_pending) [[unlikely]] {
+            decline(peer, id);
+            continue;
+        }
+        ++counts.requests;
+        detail::RequestAccess::renew(request, id, entry, payload);
+        hand_over(peer, id, request, handler);
+    } while (peer.taken != until && !peer.is_paused);
+    requests += peer.taken - before;
+    if (!is_sound) return false;
+    if (peer.taken == last) return reader.is_empty();
+    peer.batch_at = reader.at();
+    return true;
+}
+
+Server::State::Taken Server::State::take_batches(Peer& peer, SessionHeader head,
+                                                 std::span<const std::byte> entries,
+                                                 const detail::HandlerRef& handler,
+                                                 std::size_t budget, std::size_t& requests) {
+    const std::size_t most = std::min<std::size_t>(budget, requests_of_a_visit);
+    const Answering answering{*this, peer};
+    std::span<const std::byte> message;
+    // What its client laid where the ring ended goes on where it begins: it is one batch for it.
+    do {
+        const bool is_sound = serve_batch(peer, head, entries, handler, most, requests);
+        if (!answering.is_there()) [[unlikely]]
+            return Taken::none;
+        if (!is_sound) [[unlikely]] {
+            send_answers();
+            misbehaved(peer, "several requests that are not what they say of themselves");
+            return Taken::none;
+        }
+        if (peer.batch_at != 0) break;
+        peer.line->pass_batch(true);
+    } while (requests != most && !peer.is_paused && peer.line->finds_whole(message) &&
+             parse_here(message, head, entries) && head.kind == SessionKind::request_batch);
+    send_answers();
+    return Taken::passed;
 }
 
 // --- Server

@@ -112,6 +112,17 @@ Status Server::State::answer(Peer& peer, std::uint64_t id, Outcome outcome,
 
 Status Server::State::give(Peer& peer, const SessionHead& head,
                            std::span<const std::byte> payload) {
+    if (answered == &peer) [[unlikely]] {
+        SessionHeader header;
+        (void)parse(head, header);
+        std::byte* const place = place_in_batch(peer, header.id, payload.size());
+        if (place != nullptr) {
+            copy_any(place, payload.data(), payload.size());
+            add_to_batch(header.id, header.outcome, payload.size());
+            return Status::ok;
+        }
+        send_answers();
+    }
     if (peer.line->send(head, payload) != Status::ok) return Status::closed;
     sent(peer);
     return Status::ok;

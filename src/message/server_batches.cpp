@@ -30,8 +30,18 @@ std::size_t Server::State::expect(std::size_t place, std::size_t end,
         }
         SessionHeader header;
         std::span<const std::byte> payload;
-        if (!parse(message, header, payload) || header.kind != SessionKind::request) continue;
-        handler.expect(handler.handler, header.procedure, payload);
+        if (!parse(message, header, payload)) continue;
+        if (header.kind == SessionKind::request) {
+            handler.expect(handler.handler, header.procedure, payload);
+        } else if (header.kind == SessionKind::request_batch) {
+            // As many as its visit serves.
+            BatchReader reader{payload, std::min(peer.batch_at, payload.size())};
+            EntryHead entry;
+            for (std::size_t i = 0; i != requests_of_a_visit && reader.front(entry, payload); ++i) {
+                handler.expect(handler.handler, entry.what, payload);
+                reader.pass();
+            }
+        }
     }
     // By flags, a client may have changed its word since the server found it.
     return std::max<std::size_t>(1, seen);
@@ -51,6 +61,33 @@ std::size_t Server::State::lap_of_groups(const detail::HandlerRef& handler, std:
 void Server::State::begin_group(std::size_t place) noexcept {
     group_begin = place < in_use ? place : 0;
     group_end_ticks = base::ticks() + slice_ticks;
+}
+
+std::byte* Server::State::place_in_next_batch(Peer& peer, std::uint64_t id, std::size_t size) {
+    send_answers();
+    if (size > longest_entry) return nullptr;
+    std::span<std::byte> room;
+    const Status status = peer.line->claim_batch(batch_bytes(size), room);
+    if (status != Status::ok) return nullptr;
+    answers.open(room, id,
+                 peer.resumes ? std::nullopt
+                              : std::optional<std::size_t>{
+                                    std::min<std::uint64_t>(peer.max_answer, longest_short)});
+    return answers.place_for(size);
+}
+
+void Server::State::commit_answers() noexcept {
+    if (!answers.is_open()) return;
+    if (answers.is_empty()) return answers.drop();
+    const std::uint64_t first = answers.first();
+    const std::size_t size = answers.close({.id = first, .kind = SessionKind::answer_batch});
+    // That the connection has ended is found by the next look.
+    (void)answered->line->commit_batch(size);
+}
+
+void Server::State::send_answers() {
+    commit_answers();
+    sent(*answered);
 }
 
 void Server::State::gather(Peer& peer) {

@@ -411,6 +411,7 @@ void Server::State::join(Peer& peer, const Hello& hello) {
         former.since = base::Clock::now();
         former.max_answer = longest_answer(former, hello);
         former.moves = hello.moves;
+        former.batches = hello.batches && !former.line->is_wire();
         // Who asked for this server knows that it is here.
         if (!is_taking_over) settle(former);
         agree(former, hello);
@@ -430,6 +431,7 @@ void Server::State::join(Peer& peer, const Hello& hello) {
     sessions.emplace(peer.session.bits[0], peer.id.place);
     peer.resumes = hello.resumes;
     peer.moves = hello.moves;
+    peer.batches = hello.batches && !peer.line->is_wire();
     peer.balanced_at = hello.next_id - 1;
     peer.window = std::min(hello.window, options.max_window);
     const std::size_t room = std::bit_ceil(std::size_t{peer.window});
@@ -482,7 +484,8 @@ void Server::State::welcome(Peer& peer, bool resumed) {
                  .mailbox_rkey = peer.box.rkey,
                  .server = number,
                  .max_request = options.max_request_bytes,
-                 .reads_large = !peer.line->is_wire() && peer.line->has_agreed()};
+                 .reads_large = !peer.line->is_wire() && peer.line->has_agreed(),
+                 .batches = peer.batches};
     (void)peer.line->send(pack(SessionHeader{.kind = SessionKind::welcome}), pack(word));
     sent(peer);
 }
@@ -506,6 +509,7 @@ void Server::State::part(Peer& peer, bool for_good) noexcept {
     }
     peer.is_paused = false;
     peer.is_plain = false;
+    peer.batch_at = 0;
     peer.leaving_for.reset();
     if (!for_good && peer.phase == Phase::joined && peer.resumes) {
         peer.phase = Phase::away;
@@ -551,6 +555,7 @@ void Server::State::vacate(Peer& peer) noexcept {
     peer.kept = {};
     peer.kept_bytes = 0;
     peer.unread = {};
+    peer.batch_at = 0;
     // Replies of the former client find nobody.
     ++peer.id.generation;
     free_places.push_back(peer.id.place);

@@ -39,6 +39,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "batch.hpp"
 #include "line.hpp"
 #include "mailboxes.hpp"
 #include "millrace/base/clock.hpp"
@@ -118,7 +119,10 @@ struct Server::State {
     struct Session {
         SessionName session{};
         bool resumes = false;
-        bool moves = false;  ///< the client knows what a second welcome means
+        bool moves = false;    ///< the client knows what a second welcome means
+        bool batches = false;  ///< both ends send several requests, or answers, in one message
+        /// Of the entries of the message in front, those of so many bytes are served.
+        std::size_t batch_at = 0;
         std::uint32_t window = 0;
         std::uint64_t mask = 0;          ///< of a request's number, for its place in these:
         std::uint64_t taken = 0;         ///< the highest number that was taken
@@ -193,13 +197,31 @@ struct Server::State {
     /// The same of the group whose turn it is; of another one, if that has nothing.
     std::size_t lap_of_groups(const detail::HandlerRef& handler, std::size_t budget);
     void begin_group(std::size_t place) noexcept;
-    /// The next message of a client whom next() has found. How many requests it was: 0 or 1.
-    [[gnu::always_inline]] std::size_t visit(Peer& peer, const detail::HandlerRef& handler);
+    /// The next message of a client whom next() has found. How many requests it took. Of several
+    /// requests in one message as many as it may, at most `budget`.
+    [[gnu::always_inline]] std::size_t visit(Peer& peer, const detail::HandlerRef& handler,
+                                             std::size_t budget);
     /// The same of anything but the next request, whole, of a client who is_plain.
-    [[gnu::noinline]] std::size_t visit_otherwise(Peer& peer, const detail::HandlerRef& handler);
-    /// False: it does not keep to the protocol.
-    bool take(Peer& peer, std::span<const std::byte> message, const detail::HandlerRef& handler,
-              std::size_t& requests);
+    [[gnu::noinline]] std::size_t visit_otherwise(Peer& peer, const detail::HandlerRef& handler,
+                                                  std::size_t budget);
+    enum class Taken : std::uint8_t {
+        message,  ///< it is to be passed
+        passed,   ///< what was to be passed is
+        none,     ///< it does not keep to the protocol
+    };
+    Taken take(Peer& peer, std::span<const std::byte> message, const detail::HandlerRef& handler,
+               std::size_t budget, std::size_t& requests);
+    /// Requests that came several in a message, of one client, that are served before another
+    /// client's turn.
+    static constexpr std::size_t requests_of_a_visit = 16;
+    /// Messages of several requests, from that one on, until so many are served, or `budget`.
+    Taken take_batches(Peer& peer, SessionHeader head, std::span<const std::byte> entries,
+                       const detail::HandlerRef& handler, std::size_t budget,
+                       std::size_t& requests);
+    /// Requests of one such message, until all are served, or `requests` are `most`. False: it does
+    /// not keep to the protocol.
+    bool serve_batch(Peer& peer, const SessionHeader& head, std::span<const std::byte> entries,
+                     const detail::HandlerRef& handler, std::size_t most, std::size_t& requests);
     void serve(Peer& peer, const SessionHeader& header, std::span<const std::byte> payload,
                const detail::HandlerRef& handler);
     /// The second half: of a request that was taken.
@@ -238,6 +260,55 @@ struct Server::State {
     /// The same of an answer that may be, and of a client with a line.
     [[gnu::noinline]] base::Status give(Peer& peer, const SessionHead& head,
                                         std::span<const std::byte> payload);
+    /// Where the answer of so many bytes goes in the message of answers to this client, whose
+    /// requests of one message are served now. Null: it goes by itself.
+    [[gnu::always_inline]] std::byte* place_in_batch(Peer& peer, std::uint64_t id,
+                                                     std::size_t size) {
+        std::byte* const place = answers.place_for(size);
+        if (place != nullptr) [[likely]]
+            return place;
+        return place_in_next_batch(peer, id, size);
+    }
+    [[gnu::noinline]] std::byte* place_in_next_batch(Peer& peer, std::uint64_t id,
+                                                     std::size_t size);
+    /// It lies there.
+    [[gnu::always_inline]] void add_to_batch(std::uint64_t id, Outcome outcome,
+                                             std::size_t size) noexcept {
+        answers.add(entry_of(id, outcome, size));
+    }
+    [[nodiscard]] EntryHead entry_of(std::uint64_t id, Outcome outcome,
+                                     std::size_t size) const noexcept {
+        return {.length = static_cast<std::uint16_t>(size),
+                .what = static_cast<std::uint16_t>(outcome),
+                .number = static_cast<std::uint32_t>(id - answers.first())};
+    }
+    /// What was laid of these goes.
+    void send_answers();
+    void commit_answers() noexcept;
+    /// From here to its end answers to this client are laid in one message.
+    class Answering {
+      public:
+        Answering(State& server, Peer& peer) noexcept
+            : server_{&server}, peer_{&peer}, generation_{peer.id.generation} {
+            server.answered = &peer;
+        }
+        Answering(const Answering&) = delete;
+        Answering& operator=(const Answering&) = delete;
+        /// What was thrown beside the handler does not hold back what was laid before.
+        ~Answering() {
+            if (is_there()) server_->commit_answers();
+            server_->answers.drop();
+            server_->answered = nullptr;
+        }
+        [[nodiscard]] bool is_there() const noexcept {
+            return peer_->id.generation == generation_ && peer_->line.has_value();
+        }
+
+      private:
+        State* server_;
+        Peer* peer_;
+        std::uint32_t generation_;
+    };
     /// An answer was given to the line.
     void sent(Peer& peer) {
         if (!peer.line->is_clear() || peer.line->has_announced()) [[unlikely]]
@@ -370,6 +441,8 @@ struct Server::State {
     std::shared_ptr<detail::ReplyQueue> replies;
     std::vector<detail::ReplyQueue::Given> given;  ///< memory of take_replies
     std::vector<std::byte> scratch;                ///< of an answer that is not laid in place
+    BatchWriter answers;                           ///< to requests that came in one message
+    Peer* answered = nullptr;                      ///< … whose they are
     std::deque<PutOff> waiting;                    ///< requests that were put off, in their order
     std::size_t waiting_bytes = 0;                 ///< … of their payload
     std::size_t put_off_now = 0;                   ///< … of this turn

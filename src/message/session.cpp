@@ -102,7 +102,8 @@ std::array<std::byte, hello_bytes> pack(const Hello& hello) noexcept {
         .put(std::uint32_t{hello.resumes})
         .put(hello.next_id)
         .put(hello.max_answer)
-        .put(std::uint64_t{hello.reads_large} | std::uint64_t{hello.moves} << 1);
+        .put(std::uint64_t{hello.reads_large} | std::uint64_t{hello.moves} << 1 |
+             std::uint64_t{hello.batches} << 2);
     return bytes;
 }
 
@@ -121,7 +122,8 @@ std::optional<Hello> parse_hello(std::span<const std::byte> payload) noexcept {
     hello.resumes = resumes == 1;
     hello.reads_large = (abilities & 1) != 0;
     hello.moves = (abilities & 2) != 0;
-    const bool allowed = resumes <= 1 && abilities <= 3 && hello.window >= 1 &&
+    hello.batches = (abilities & 4) != 0;
+    const bool allowed = resumes <= 1 && abilities <= 7 && hello.window >= 1 &&
                          hello.window <= largest_window && hello.next_id >= 1 &&
                          hello.next_id <= largest_request_id;
     return allowed ? std::optional{hello} : std::nullopt;
@@ -140,7 +142,7 @@ std::array<std::byte, welcome_bytes> pack(const Welcome& welcome) noexcept {
         .put(welcome.mailbox_rkey)
         .put(welcome.server)
         .put(welcome.max_request)
-        .put(std::uint64_t{welcome.reads_large});
+        .put(std::uint64_t{welcome.reads_large} | std::uint64_t{welcome.batches} << 1);
     return bytes;
 }
 
@@ -149,7 +151,7 @@ std::optional<Welcome> parse_welcome(std::span<const std::byte> payload) noexcep
     Welcome welcome;
     std::uint16_t resumed = 0;
     std::uint16_t polling = 0;
-    std::uint64_t reads_large = 0;
+    std::uint64_t abilities = 0;
     Taken{payload.data()}
         .get(welcome.session.bits)
         .get(welcome.client)
@@ -161,11 +163,12 @@ std::optional<Welcome> parse_welcome(std::span<const std::byte> payload) noexcep
         .get(welcome.mailbox_rkey)
         .get(welcome.server)
         .get(welcome.max_request)
-        .get(reads_large);
+        .get(abilities);
     welcome.resumed = resumed == 1;
-    welcome.reads_large = reads_large == 1;
+    welcome.reads_large = (abilities & 1) != 0;
+    welcome.batches = (abilities & 2) != 0;
     welcome.polling = static_cast<Polling>(polling);
-    const bool allowed = resumed <= 1 && reads_large <= 1 && !welcome.session.is_none() &&
+    const bool allowed = resumed <= 1 && abilities <= 3 && !welcome.session.is_none() &&
                          welcome.window >= 1 && welcome.window <= largest_window &&
                          (polling == static_cast<std::uint16_t>(Polling::flag) ||
                           polling == static_cast<std::uint16_t>(Polling::dense));

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <cstring>
 #include <functional>
 #include <map>
 #include <optional>
@@ -13,6 +14,7 @@
 #include <thread>
 #include <utility>
 
+#include "batch.hpp"
 #include "line.hpp"
 #include "message/serving.hpp"
 #include "millrace/base/error.hpp"
@@ -109,8 +111,18 @@ class LyingServer {
 };
 
 Welcome honest() {
-    return {
-        .session = SessionName::random(), .window = 8, .max_request = 1 << 16, .reads_large = true};
+    return {.session = SessionName::random(),
+            .window = 8,
+            .max_request = 1 << 16,
+            .reads_large = true,
+            .batches = true};
+}
+
+Bytes entry(const EntryHead& head) {
+    const std::uint64_t word = head.word();
+    Bytes bytes(sizeof word);
+    std::memcpy(bytes.data(), &word, sizeof word);
+    return bytes;
 }
 
 const LyingServer::Deed deeds[] = {
@@ -120,6 +132,29 @@ const LyingServer::Deed deeds[] = {
     [](Line& line, std::uint64_t) { LyingServer::say(line, Bytes(400, std::byte{0xff})); },
     [](Line& line, std::uint64_t id) {
         LyingServer::say(line, {.id = id + 1000, .kind = SessionKind::answer});
+    },
+    // Several answers in one message: none, less than one, longer than the message, of another
+    // number, of an outcome that never travels.
+    [](Line& line, std::uint64_t id) {
+        LyingServer::say(line, {.id = id, .kind = SessionKind::answer_batch});
+    },
+    [](Line& line, std::uint64_t id) {
+        LyingServer::say(line, {.id = id, .kind = SessionKind::answer_batch}, Bytes(7));
+    },
+    [](Line& line, std::uint64_t id) {
+        LyingServer::say(line, {.id = id, .kind = SessionKind::answer_batch},
+                         entry({.length = 0xffff}));
+    },
+    [](Line& line, std::uint64_t id) {
+        LyingServer::say(line, {.id = id, .kind = SessionKind::answer_batch},
+                         entry({.number = 1000}));
+    },
+    [](Line& line, std::uint64_t id) {
+        LyingServer::say(line, {.id = id, .kind = SessionKind::answer_batch},
+                         entry({.what = 0xff}));
+    },
+    [](Line& line, std::uint64_t id) {
+        LyingServer::say(line, {.id = id, .kind = SessionKind::request_batch}, entry({}));
     },
     [](Line& line, std::uint64_t) {
         LyingServer::say(line, {.id = 0, .kind = SessionKind::answer});

@@ -48,7 +48,8 @@ struct Hostile {
         send({.kind = SessionKind::hello},
              pack(Hello{.window = 8,
                         .max_answer = large ? std::uint64_t{1} << 20 : 100,
-                        .reads_large = large}));
+                        .reads_large = large,
+                        .batches = takes_batches}));
         std::span<const std::byte> message;
         base::Status status = base::Status::empty;
         const base::Deadline deadline = patience();
@@ -86,6 +87,7 @@ struct Hostile {
         return last == base::Status::closed || last == base::Status::peer_lost;
     }
     Line line;
+    bool takes_batches = false;  ///< as its hello says
 };
 
 /// How a request of this peer ends. Its connection may be over behind it.

@@ -93,15 +93,17 @@ struct ClientOptions {
 
 struct ClientStats {
     std::uint64_t requests = 0;
-    std::uint64_t answers = 0;         ///< of any outcome, handed out
-    std::uint64_t unwanted = 0;        ///< answers to calls that were given up
-    std::uint64_t large = 0;           ///< requests and answers that the receiver has READ
-    std::uint64_t full = 0;            ///< requests that found no room, or no place in the window
-    std::uint64_t repeated = 0;        ///< requests sent again, for a session that was resumed
-    std::uint64_t resumed = 0;         ///< channels after the first that went on with a session
-    std::uint64_t moved = 0;           ///< to another server of the group, on the same channel
-    std::uint64_t bytes_sent = 0;      ///< of payload
-    std::uint64_t bytes_received = 0;  ///< of payload
+    std::uint64_t answers = 0;           ///< of any outcome, handed out
+    std::uint64_t unwanted = 0;          ///< answers to calls that were given up
+    std::uint64_t large = 0;             ///< requests and answers that the receiver has READ
+    std::uint64_t full = 0;              ///< requests that found no room, or no place in the window
+    std::uint64_t repeated = 0;          ///< requests sent again, for a session that was resumed
+    std::uint64_t resumed = 0;           ///< channels after the first that went on with a session
+    std::uint64_t batches = 0;           ///< messages in which requests went (begin_batch)
+    std::uint64_t batches_received = 0;  ///< messages in which several answers came
+    std::uint64_t moved = 0;             ///< to another server of the group, on the same channel
+    std::uint64_t bytes_sent = 0;        ///< of payload
+    std::uint64_t bytes_received = 0;    ///< of payload
 };
 
 namespace detail {
@@ -132,6 +134,22 @@ class Client : public Requester<Client> {
     base::Status submit(std::span<const std::byte> request, std::uint64_t& id,
                         const RequestOptions& options = {});
     using Requester::submit;
+    /// From here to end_batch() requests are laid side by side in one message, where the server
+    /// will read it or where it is sent from, and answers to them come several in one message, too:
+    /// so what finds, passes and tells of a message is done once for all of them. A message goes
+    /// when it is full (a quarter of the server's ring, 64 requests), when a call that looks for
+    /// answers (poll, wait, call) finds none, or by end_batch(). Requests are what they are
+    /// otherwise: each with a number, a deadline that counts from its submit, a place in the window
+    /// and an answer of its own. Changes nothing for requests that are too long, and over sockets,
+    /// UC, UD and a shared buffer. Who sleeps by descriptor() finds it readable until it has
+    /// looked.
+    ///
+    ///     client.begin_batch();
+    ///     for (const auto& key : keys) client.submit(key, id);   // one message
+    ///     client.end_batch();
+    void begin_batch() noexcept;
+    /// What was laid goes, and from here on each request by itself.
+    void end_batch() noexcept;
     // poll() and wait() answer `closed`, `peer_lost` where nothing more comes; requests without an
     // answer have none then, see outstanding().
 

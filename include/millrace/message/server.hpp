@@ -274,6 +274,9 @@ class Request {
     Request(void* server, void* peer, ClientId client, const SessionHeader& header,
             std::span<const std::byte> payload) noexcept
         : server_{server}, peer_{peer}, client_{client}, header_{header}, payload_{payload} {}
+    [[gnu::noinline]] base::Status answer_alone(std::span<const std::byte> payload);
+    [[gnu::noinline]] base::Status answer_quickly(std::span<const std::byte> payload);
+    [[gnu::noinline]] base::Status answer_in_batch(std::span<const std::byte> payload);
     base::Status claim(std::size_t size, std::span<std::byte>& room);
     base::Status commit(std::size_t size);
 
@@ -282,9 +285,15 @@ class Request {
     ClientId client_;
     SessionHeader header_;
     std::span<const std::byte> payload_;
-    bool is_answered_ = false;  ///< or deferred
-    bool is_kept_ = false;      ///< what was claimed lies in memory of the server
-    bool is_large_ = false;     ///< … where the client is to READ it
+    enum class Stage : std::uint8_t {
+        open,
+        open_in_batch,     ///< its answer may go with others in one message
+        claimed_in_batch,  ///< … where its place was claimed
+        answered,          ///< or deferred
+    };
+    Stage stage_ = Stage::open;
+    bool is_kept_ = false;   ///< what was claimed lies in memory of the server
+    bool is_large_ = false;  ///< … where the client is to READ it
     bool was_put_off_ = false;
 };
 
@@ -324,14 +333,14 @@ class Server {
     /// Where it listens, with the port that was chosen.
     [[nodiscard]] const connect::Address& address() const noexcept;
 
-    /// Calls `handler(Request&)` for at most `budget` requests, at most one of each client, and
-    /// sends what was deferred and is there. Begins behind the client that was served last, so that
-    /// nobody is served twice while another one (of its group) waits. Never sleeps; how many
-    /// requests it took, or handed to the handler once more (Request::put_off). What the handler
-    /// throws goes to the client (Outcome::failed), and no further. The handler must not use the
-    /// server. With ServerOptions::gather_turns some answers may not be posted yet: they go by a
-    /// later turn(), at the latest by one that finds nothing, or by rest(). Throws Error as said
-    /// above.
+    /// Calls `handler(Request&)` for at most `budget` requests, at most one of each client, or 16
+    /// of one that sends several in one message (Client::begin_batch), and sends what was deferred
+    /// and is there. Begins behind the client that was served last, so that nobody has a second
+    /// turn while another one (of its group) waits. Never sleeps; how many requests it took, or
+    /// handed to the handler once more (Request::put_off). What the handler throws goes to the
+    /// client (Outcome::failed), and no further. The handler must not use the server. With
+    /// ServerOptions::gather_turns some answers may not be posted yet: they go by a later turn(),
+    /// at the latest by one that finds nothing, or by rest(). Throws Error as said above.
     template <class Handler>
     std::size_t turn(Handler&& handler, std::size_t budget = 1024) {
         return turn_by(erase(handler), budget);

@@ -17,6 +17,10 @@
 // of the header is the message's, and the payload is an Announcement (rendezvous.hpp in
 // src/message). A request counts as taken when its announcement does.
 //
+// A message may be several requests, or several answers: then the kind is one of …_batch, the rest
+// of the header is as batch.hpp in src/message says, and the payload is their entries. Each counts
+// as one that came by itself.
+//
 // A session belongs to one client, who is known by 128 random bits. It outlives a channel, if the
 // client asked for that, and never its server. Where several servers share an address (ServerGroup)
 // the client names the one that welcomed it last when it comes back.
@@ -72,9 +76,11 @@ enum class SessionKind : std::uint8_t {
     cancel,           ///< client: does not want the answer to `id` any more
     request_by_read,  ///< as request and answer, whose payload is to be READ. Payload: Announcement
     answer_by_read,
-    moved,  ///< client: it has read the welcome of the server that it was moved to
+    moved,          ///< client: it has read the welcome of the server that it was moved to
+    request_batch,  ///< several requests, of numbers that follow each other
+    answer_batch,   ///< several answers, of any numbers
 };
-inline constexpr SessionKind last_session_kind = SessionKind::moved;
+inline constexpr SessionKind last_session_kind = SessionKind::answer_batch;
 
 struct SessionHeader {
     std::uint64_t id = 0;         ///< of the request; below 2^48
@@ -143,6 +149,7 @@ struct Hello {
     std::uint64_t max_answer = 0;  ///< bytes of payload
     bool reads_large = false;      ///< answers may be announced, and so may its requests
     bool moves = false;            ///< another welcome may come later
+    bool batches = false;          ///< answers may come in batches
 };
 /// The first word of a server; and, in the midst of a session, that of the one to which it was
 /// moved.
@@ -158,6 +165,7 @@ struct Welcome {
     std::uint32_t server = 0;       ///< whose the session is, of a ServerGroup
     std::uint64_t max_request = 0;  ///< bytes of payload
     bool reads_large = false;       ///< both ends may announce; only if the hello allows it
+    bool batches = false;           ///< both ends may send batches; only if the hello allows it
 };
 /// Where a message lies that its sender keeps until it has been READ.
 struct Announcement {
@@ -172,6 +180,8 @@ inline constexpr std::size_t announcement_bytes = 24;
 /// So many at most are announced to one receiver, who has not said of them that they are READ.
 inline constexpr std::size_t most_announced = 256;
 inline constexpr std::uint32_t largest_window = 4096;
+/// Requests of one batch.
+inline constexpr std::uint32_t most_in_batch = 64;
 
 [[nodiscard]] std::array<std::byte, hello_bytes> pack(const Hello& hello) noexcept;
 [[nodiscard]] std::array<std::byte, welcome_bytes> pack(const Welcome& welcome) noexcept;
