@@ -216,6 +216,31 @@ TEST_P(PacketWires, GoOnWithALongAnswerWhileTheirServerRests) {
     EXPECT_GT(at_server.posts.send, before);
 }
 
+TEST_P(PacketWires, LetGoOfAClientThatGoesWhileManyAnswersWaitForIt) {
+    for (const bool in_good_order : {false, true}) {
+        ServerOptions chosen = options();
+        chosen.max_waiting_bytes = 4096;
+        Running running{chosen,
+                        [](Request& request) { (void)request.answer(content(1, 2, 256 << 10)); }};
+        std::optional<Client> client{running.connect(options_of_client())};
+        for (std::uint64_t i = 0; i < 4; ++i) {
+            std::uint64_t id = 0;
+            ASSERT_EQ(client->submit(content(1, i, 64), id), Status::ok) << client->failure();
+        }
+        const Deadline deadline = patience();
+        while (running.server.stats().answers == 0 && !deadline.expired()) {
+            std::this_thread::yield();
+        }
+        if (in_good_order) (void)client->close(Deadline::now());
+        client.reset();
+        while (running.server.stats().clients != 0 && !deadline.expired()) {
+            std::this_thread::yield();
+        }
+        EXPECT_EQ(running.server.stats().clients, 0U);
+        EXPECT_EQ(running.server.stats().misbehaved, 0U);
+    }
+}
+
 TEST_P(PacketWires, PostAsTheyWereTold) {
     constexpr std::uint64_t calls = 16;
     for (const bool inlines : {true, false}) {
