@@ -136,6 +136,10 @@ class DatagramWire final : public Wire {
         return sender_.has_value() ? std::min(stream_->due(), sender_->due()) : stream_->due();
     }
 
+    [[nodiscard]] base::Status end_of_peer() const noexcept override {
+        if (peer_is_lost_) return base::Status::peer_lost;
+        return peer_has_closed_ ? base::Status::closed : base::Status::ok;
+    }
     void answer_goodbye() noexcept override;
     void begin_close() noexcept override;
     base::Status close(const base::Deadline& deadline) override;

@@ -198,6 +198,11 @@ void Server::State::flush_clogged() {
                 status = Status::ok;
             }
         }
+        if (status == Status::full && peer.is_paused && peer.line->is_wire()) {
+            // No look tells of its end, as nothing is taken from it.
+            const Status end = peer.line->wire().end_of_peer();
+            if (end != Status::ok) status = end;
+        }
         const bool is_there = peer.line.has_value();
         if (is_there && peer.is_paused && !peer.leaving_for.has_value() &&
             peer.line->waiting_bytes() <= options.max_waiting_bytes / 2) {

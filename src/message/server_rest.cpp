@@ -171,7 +171,11 @@ Status Server::State::rest(const base::Deadline& deadline) {
         // Behind a sleep, at everything.
         if (must_look || aside_is_due()) [[unlikely]] {
             if (kernel_is_due()) look_at_kernel();
-            if (!clogged.empty()) flush_clogged();
+            if (!clogged.empty()) {
+                flush_clogged();
+                // What found room is posted now: a turn, which does that, need not come.
+                post_gathered();
+            }
             look_aside();
         }
         mailboxes.ask_for_second_lines(in_use, (cursor == 0 ? in_use : cursor) - 1);

@@ -87,6 +87,9 @@ class Wire {
 
     // --- the conversation
 
+    /// How the peer has ended (`closed`, `peer_lost`), if that is known although neither look() nor
+    /// flush() says so yet: what it sent before is to be read first, and nothing more reaches it.
+    [[nodiscard]] virtual base::Status end_of_peer() const noexcept { return base::Status::ok; }
     /// If the peer has said goodbye: tells it that all was read, and that nothing more comes.
     virtual void answer_goodbye() noexcept = 0;
     /// Says goodbye, without waiting: for who has many to close. Only close() comes behind it.

@@ -299,6 +299,7 @@ int start(exs_socket_state* sock, const char* attempted, exs_queue_state* queue,
           Start&& operate) {
     if (sock == nullptr || queue == nullptr) return failed(EINVAL, "a handle is null");
     if (!sock->socket) return failed(ENOTCONN, "the socket is not connected");
+    if (bytes == nullptr && length != 0) return failed(EFAULT, "the address of the bytes is null");
     if (!queue->has_room()) return failed(EAGAIN, "the queue has no room for another event");
     return guarded([&] {
         std::optional<stream::Slice> slice;
@@ -442,6 +443,9 @@ int exs_setregisteredonly(exs_shandle_t sock, int on) {
 
 int exs_bind(exs_shandle_t sock, const char* address) {
     if (sock == nullptr || address == nullptr) return failed(EINVAL, "a handle is null");
+    if (sock->socket || sock->listener || sock->connect) {
+        return failed(EISCONN, "the socket is in use");
+    }
     return guarded([&] {
         sock->address = Address::parse(address);
         return 0;

@@ -304,6 +304,8 @@ struct Socket::Core {
     [[nodiscard]] bool ends_hold() noexcept;
 
     [[noreturn]] void refuse_plain(const char* attempted) const;
+    [[noreturn]] void refuse_behind_a_read() const;
+    [[nodiscard]] bool comes_behind_a_read() const noexcept;
     [[nodiscard]] RegistrationCache::Held registered(std::span<std::byte> plain,
                                                      verbs::Access access, bool by_cache);
     /// Registrations of plain memory that is received into.

@@ -75,6 +75,14 @@ void Socket::Core::refuse_plain(const char* attempted) const {
                       "take a Slice of a stream::Buffer of that endpoint, or leave the option out"};
 }
 
+void Socket::Core::refuse_behind_a_read() const {
+    throw base::Error{base::ErrorCode::invalid_argument, "receive by a byte stream",
+                      fmt::format("peer {}", link.peer_name()),
+                      "read_some or read_zero_copy has asked for the bytes that come next, and has "
+                      "not read all of them: they would follow those of this receive",
+                      "read until nothing of that is left, or receive alone in mode direct"};
+}
+
 std::byte* Socket::Core::stage(std::size_t length) {
     if (copies == nullptr) {
         verbs::RegisteredBuffer memory =

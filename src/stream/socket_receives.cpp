@@ -26,6 +26,8 @@ Status Socket::Core::receive(std::span<std::byte> into, const Slice* slice, std:
         tell_loop();
         return Status::ok;
     }
+    if (!connection->is_broken() && comes_behind_a_read()) [[unlikely]]
+        refuse_behind_a_read();
     std::size_t least = options.least_advertised;
     if (slice == nullptr) [[unlikely]] {
         if (options.registered_only) refuse_plain("receive");
@@ -120,6 +122,15 @@ Status Socket::Core::start_read(std::span<std::byte> into) {
     is_reading = status == Status::ok;
     read_result.reset();
     return status;
+}
+
+/// What comes next, or has come, lies where only a reader finds it: in memory of the socket's own.
+/// A receive now would have what is behind that.
+bool Socket::Core::comes_behind_a_read() const noexcept {
+    if (landed == nullptr || is_lent) return false;
+    if (!is_reading) return landed_size != 0;
+    return !read_result.has_value() || read_result->status == Status::ok ||
+           read_result->status == Status::too_large;
 }
 
 Status Socket::Core::read_some(std::span<std::byte> into, std::size_t& size) {

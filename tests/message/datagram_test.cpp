@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstdint>
 #include <cstring>
 #include <memory>
@@ -165,6 +166,79 @@ TEST_P(PacketWires, PostWhatTheyGatherWithOneDoorbell) {
     EXPECT_GE(both.at_server.posts.send, clients * each);
     // By UD all clients have one queue pair; a chain has 16 packets at most.
     EXPECT_GE(saved(both.at_server.posts), clients * each - (is_ud() ? 2 : clients));
+}
+
+TEST_P(PacketWires, GoOnWithALongAnswerWhileTheirServerRests) {
+    test::CountedEndpoint at_server;
+    test::CountedEndpoint at_client;
+    ServerOptions chosen = options();
+    chosen.endpoint = at_server.endpoint;
+    chosen.gather_turns = 8;
+    chosen.max_waiting_bytes = 4096;
+    chosen.patience = std::chrono::minutes{10};  // who is dropped has the rest posted, too
+    Server server = Server::listen(unique_address(), chosen);
+    ClientOptions own = options_of_client();
+    own.endpoint = at_client.endpoint;
+    own.ring_bytes = 4096;
+    std::optional<Client> client;
+    std::atomic<bool> is_in{false};
+    std::thread joining{[&] {
+        client.emplace(Client::connect(server.address(), own, patience()));
+        is_in = true;
+    }};
+    const Deadline deadline = patience();
+    while (!is_in && !deadline.expired()) (void)server.turn(echo);
+    joining.join();
+    // So long that nothing is taken from its client until it has read most of it.
+    const Bytes longest = content(1, 2, 128 << 10);
+    const Handler answering = [&](Request& request) { (void)request.answer(longest); };
+    std::uint64_t id = 0;
+    ASSERT_EQ(client->submit(content(1, 1, 64), id), Status::ok) << client->failure();
+    while (server.turn(answering) == 0 && !deadline.expired()) {
+    }
+    // The last one has nothing to do, and posts what there is room for.
+    while (server.turn(answering) != 0 && !deadline.expired()) {
+    }
+    // The client tells that it has that, and then does nothing: it has no timer but in its calls.
+    const std::uint64_t told = at_client.posts.send;
+    while (at_client.posts.send == told && !deadline.expired()) {
+        ASSERT_EQ(client->poll([](const Answer&) {}), Status::empty) << client->failure();
+    }
+    const std::uint64_t before = at_server.posts.send;
+    std::thread watching{[&] {
+        while (at_server.posts.send == before && !deadline.expired()) std::this_thread::yield();
+        server.stop();
+    }};
+    Status status = Status::ok;
+    while ((status = server.rest(deadline)) == Status::ok) (void)server.turn(answering);
+    watching.join();
+    EXPECT_EQ(status, Status::closed);
+    EXPECT_GT(at_server.posts.send, before);
+}
+
+TEST_P(PacketWires, LetGoOfAClientThatGoesWhileManyAnswersWaitForIt) {
+    for (const bool in_good_order : {false, true}) {
+        ServerOptions chosen = options();
+        chosen.max_waiting_bytes = 4096;
+        Running running{chosen,
+                        [](Request& request) { (void)request.answer(content(1, 2, 256 << 10)); }};
+        std::optional<Client> client{running.connect(options_of_client())};
+        for (std::uint64_t i = 0; i < 4; ++i) {
+            std::uint64_t id = 0;
+            ASSERT_EQ(client->submit(content(1, i, 64), id), Status::ok) << client->failure();
+        }
+        const Deadline deadline = patience();
+        while (running.server.stats().answers == 0 && !deadline.expired()) {
+            std::this_thread::yield();
+        }
+        if (in_good_order) (void)client->close(Deadline::now());
+        client.reset();
+        while (running.server.stats().clients != 0 && !deadline.expired()) {
+            std::this_thread::yield();
+        }
+        EXPECT_EQ(running.server.stats().clients, 0U);
+        EXPECT_EQ(running.server.stats().misbehaved, 0U);
+    }
 }
 
 TEST_P(PacketWires, PostAsTheyWereTold) {

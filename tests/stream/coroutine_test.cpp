@@ -170,6 +170,11 @@ TEST_P(StreamCoroutines, AnswerAtTheDeadlineAndWhenTheyAreCancelled) {
     Pair pair{waiting_in(GetParam())};
     connect::Hub hub;
     base::spawn(hub, [](Pair& both, connect::Hub& in) -> Task<> {
+        Completion done;
+        EXPECT_EQ(co_await wait(*both.near, done, patience()), Status::empty);
+        Bytes lent(100);
+        EXPECT_EQ(both.near->receive(lent, 1), Status::ok);
+        EXPECT_EQ(co_await wait(*both.near, done, Deadline::after(5ms)), Status::timed_out);
         Bytes bytes(1000);
         std::size_t size = 1;
         EXPECT_EQ(co_await read_some(*both.near, bytes, size, Deadline::after(5ms)),
@@ -185,11 +190,6 @@ TEST_P(StreamCoroutines, AnswerAtTheDeadlineAndWhenTheyAreCancelled) {
         EXPECT_EQ(co_await read_some(*both.near, nothing, size, patience()), Status::empty);
         EXPECT_EQ(co_await write_some(*both.near, nothing, size, patience()), Status::empty);
         EXPECT_EQ(co_await write_all(*both.near, nothing, patience()), Status::ok);
-        Completion done;
-        EXPECT_EQ(co_await wait(*both.near, done, patience()), Status::empty);
-        Bytes lent(100);
-        EXPECT_EQ(both.near->receive(lent, 1), Status::ok);
-        EXPECT_EQ(co_await wait(*both.near, done, Deadline::after(5ms)), Status::timed_out);
         // Until nothing goes any more, as nobody reads.
         Status status = Status::ok;
         while (status == Status::ok) {

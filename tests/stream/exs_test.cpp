@@ -227,6 +227,31 @@ TEST_P(Exs, TakesRegisteredMemoryAloneWhereThatIsAskedFor) {
     (void)exs_close(other, 0);
 }
 
+TEST_P(Exs, RefusesBytesThatAreNowhereAndAnAddressOfWhatIsInUse) {
+    const auto [type, mode] = GetParam();
+    exs_shandle_t near = exs_socket(type);
+    ASSERT_EQ(exs_setmode(near, mode), 0);
+    ASSERT_EQ(exs_accept(listener, nullptr, queue), 0);
+    ASSERT_EQ(exs_connect(near, exs_address(listener), patience, nullptr, queue), 0);
+    exs_shandle_t far = nullptr;
+    for (int i = 0; i < 2; ++i) {
+        const exs_event_t event = next();
+        ASSERT_EQ(event.error, 0) << exs_last_error();
+        if (event.type == EXS_EVT_ACCEPT) far = event.accepted;
+    }
+    EXPECT_EQ(exs_send(near, nullptr, 3, 0, nullptr, nullptr, queue), -1);
+    EXPECT_EQ(errno, EFAULT);
+    EXPECT_EQ(exs_recv(far, nullptr, 3, 0, nullptr, nullptr, queue), -1);
+    EXPECT_EQ(errno, EFAULT);
+    EXPECT_THAT(exs_last_error(), HasSubstr("null"));
+    for (exs_shandle_t used : {near, far, listener}) {
+        EXPECT_EQ(exs_bind(used, "127.0.0.1:0"), -1);
+        EXPECT_EQ(errno, EISCONN);
+    }
+    (void)exs_close(near, 0);
+    (void)exs_close(far, 0);
+}
+
 TEST(ExsErrors, AreNumbersAndSentences) {
     EXPECT_EQ(exs_init(EXS_VERSION + 1), -1);
     EXPECT_EQ(errno, EINVAL);

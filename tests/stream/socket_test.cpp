@@ -314,6 +314,51 @@ TEST_P(StreamModes, AReadThatTimesOutTakesNothing) {
     EXPECT_TRUE(is_right(std::span{part}.first(10), 0, 8));
 }
 
+TEST_P(StreamModes, AReceiveNeverOvertakesAReadThatHasAskedForBytes) {
+    Pair pair{in_mode(GetParam())};
+    Bytes into(100);
+    Bytes part(4);
+    std::size_t size = 0;
+    std::uint64_t read = 0;
+    const Bytes sent = pattern(20, 8);
+    const auto send = [&](std::size_t from) {
+        EXPECT_EQ(pair.near->write_all(std::span{sent}.subspan(from, 10), patience()), Status::ok);
+    };
+    // True: it was refused, which is for mode direct alone.
+    const auto is_refused = [&] {
+        try {
+            EXPECT_EQ(pair.far->receive(into, read), Status::ok);
+            return false;
+        } catch (const base::Error& error) {
+            EXPECT_EQ(error.code(), base::ErrorCode::invalid_argument);
+            EXPECT_EQ(GetParam(), Mode::direct) << error.what();
+            return true;
+        }
+    };
+    const auto take = [&](std::span<const std::byte> bytes) {
+        EXPECT_TRUE(is_right(bytes, read, 8)) << "at " << read;
+        read += bytes.size();
+    };
+    EXPECT_EQ(pair.far->try_read_some(part, size), Status::empty);
+    bool refused = is_refused();
+    EXPECT_EQ(refused, GetParam() == Mode::direct);
+    send(0);
+    if (!refused) take(std::span{into}.first(next(*pair.far, 0).bytes));
+    while (read < 10) {
+        // What was left of what had come: a receive is behind it, too.
+        ASSERT_EQ(pair.far->read_some(part, size, patience()), Status::ok);
+        take(std::span{part}.first(size));
+        if (read == 4) {
+            EXPECT_TRUE(is_refused());
+        }
+    }
+    // Nothing is left, and nothing asked for.
+    ASSERT_FALSE(is_refused());
+    send(10);
+    take(std::span{into}.first(next(*pair.far, 10).bytes));
+    EXPECT_EQ(read, 20U);
+}
+
 TEST_P(StreamModes, ASendGoesOnAfterTheOtherDirectionHasEnded) {
     Pair pair{in_mode(GetParam())};
     pair.near->shut_down();

@@ -71,7 +71,7 @@ int exs_setmode(exs_shandle_t sock, int mode);
 /* Strict use, for sockets that it accepts as well: exs_send and exs_recv of plain memory (a null
  * exs_mhandle_t) fail with EINVAL, unless `on` is 0. Before it is connected or listens. */
 int exs_setregisteredonly(exs_shandle_t sock, int on);
-/* Where it listens: "HOST:PORT", "unix:PATH", "unix:@NAME". */
+/* Where it listens: "HOST:PORT", "unix:PATH", "unix:@NAME". EISCONN: it is in use already. */
 int exs_bind(exs_shandle_t sock, const char* address);
 int exs_listen(exs_shandle_t sock);
 /* Where a listening socket listens, with the port that was chosen. NULL: it does not. */
@@ -86,7 +86,8 @@ int exs_accept(exs_shandle_t sock, exs_ahandle_t ahandle, exs_qhandle_t queue);
 int exs_connect(exs_shandle_t sock, const char* address, int milliseconds, exs_ahandle_t ahandle,
                 exs_qhandle_t queue);
 /* The bytes stay as they are until the event. `flags`: 0 or MSG_MORE. EAGAIN: as many operations as
- * there may be. EPIPE, ECONNRESET, EINVAL: no bytes, where there are no messages. */
+ * there may be. EPIPE, ECONNRESET, EINVAL: no bytes, where there are no messages. EFAULT: `bytes`
+ * is null. */
 int exs_send(exs_shandle_t sock, const void* bytes, size_t length, int flags, exs_mhandle_t memory,
              exs_ahandle_t ahandle, exs_qhandle_t queue);
 /* The memory is the peer's until the event. `flags`: 0 or MSG_WAITALL, which says nothing where

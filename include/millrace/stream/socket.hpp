@@ -215,6 +215,10 @@ class Socket {
                                     SendFlags flags = SendFlags::none);
     /// Receives between one byte and all that fit; the memory is the peer's until the completion.
     /// Behind the end of the stream it completes with `closed`.
+    /// Throws Error (invalid_argument) where a read has asked for what comes next and has not had
+    /// all of it, and it lands in memory of the socket's: in mode `direct`, where a read that found
+    /// nothing, or left something, has asked so; and of a message whose beginning has come. Bytes
+    /// would change their order: read them first.
     /// No two outstanding receives should have equal ids, if they may be cancelled. Never blocks.
     [[nodiscard]] base::Status receive(Slice into, std::uint64_t id,
                                        ReceiveFlags flags = ReceiveFlags::none);
