@@ -265,6 +265,22 @@ void Receiver::end_message(bool cut_off) noexcept {
     complete_front(cut_off ? Status::too_large : Status::ok);
 }
 
+bool Receiver::is_last_lent_twice() const noexcept {
+    constexpr std::size_t most_looked_at = 64;
+    if (receives_.empty()) return false;
+    const std::size_t others = receives_.size() - 1;
+    if (others > most_looked_at) return true;
+    const ReceiveRequest& last = receives_[others].request;
+    for (std::size_t index = 0; index < others; ++index) {
+        const ReceiveRequest& other = receives_[index].request;
+        if (last.address < other.address + other.length &&
+            other.address < last.address + last.length) {
+            return true;
+        }
+    }
+    return false;
+}
+
 std::uint64_t Receiver::filled(std::uint64_t id) const noexcept {
     for (std::size_t index = 0; index < receives_.size(); ++index) {
         if (receives_[index].request.id == id) return receives_[index].filled;

@@ -162,6 +162,9 @@ class Receiver {
     [[nodiscard]] Phase phase() const noexcept { return phase_; }
     [[nodiscard]] std::size_t advertised() const noexcept { return advertised_; }
     [[nodiscard]] std::size_t outstanding() const noexcept { return receives_.size(); }
+    /// Some of the last receive's memory is that of another one, too; or there are so many that
+    /// this is not looked for.
+    [[nodiscard]] bool is_last_lent_twice() const noexcept;
     /// The peer's FIN has come.
     [[nodiscard]] bool ended() const noexcept { return ended_; }
     /// The peer's FIN has come and everything before it has been received.

@@ -199,6 +199,7 @@ constexpr base::Figure figures_of_streams[] = {{"direct bytes sent"},
                                                {"staged"},
                                                {"registrations"},
                                                {"registrations kept"},
+                                               {"bytes taken"},
                                                {"sleeps"},
                                                {"events sent"},
                                                {"events received"}};
@@ -293,6 +294,9 @@ void Socket::Core::meet(const Facts& peer) {
         options.least_advertised_plain = stores ? none_is_advertised : least_posted_plain;
     }
     if (stores) peer_slots = reinterpret_cast<Slot*>(peer_ring + peer.ring_bytes);
+    // Likewise: what comes then, a processor has stored.
+    takes_receives_lines = stores && base::readers_take_lines();
+    takes_ring_lines = takes_receives_lines && options.ring_bytes <= base::most_taken_bytes();
 
     const verbs::RemoteAddress peer_page{peer.control_address, peer.rkey};
     const bool far_fences = peer.far_fences != 0 && ring::can_make_far_fences(link);

@@ -27,6 +27,7 @@
 #include "bounded_queue.hpp"
 #include "connection.hpp"
 #include "hold.hpp"
+#include "millrace/base/shared_lines.hpp"
 #include "millrace/base/sole_use.hpp"
 #include "millrace/base/statistics.hpp"
 #include "millrace/base/status.hpp"
@@ -105,6 +106,8 @@ struct Socket::Core {
     /// Terms::short_bytes, where bytes for the ring are stored: two copies of so many take about as
     /// long as what the device does for a WRITE.
     static constexpr std::size_t short_bytes = 16 << 10;
+    /// Of a receive whose lines are taken: as short as was measured.
+    static constexpr std::size_t least_taken_bytes = 16 << 10;
     /// Of mode direct.
     static constexpr std::size_t landing_bytes = 256 << 10;
     /// Of the device: a transfer, its message, and what an end posts beside them.
@@ -296,6 +299,13 @@ struct Socket::Core {
     void perform(const CopyOut& copy) noexcept;
     void perform(const SendDone& done) noexcept;
     void perform(const ReceiveDone& done) noexcept;
+    /// Bytes of the ring have been read, and are not acknowledged yet.
+    void take_ring_lines(std::uint64_t offset, std::uint64_t length) noexcept {
+        if (!takes_ring_lines) return;
+        base::take_lines(memory.data() + offset, length);
+        counts.taken_bytes += length;
+    }
+    void take_lines_of_receive(std::span<std::byte> into) noexcept;
     void post_slot(const EncodedMessage& message, ring::Signal signal) noexcept;
     template <class Request>
     void post(Request request, ring::Signal signal) noexcept;
@@ -366,6 +376,10 @@ struct Socket::Core {
     Mode mode = Mode::dynamic;
     bool stores = false;   ///< messages, and bytes for the ring
     bool in_order = true;  ///< the bytes of one WRITE
+    /// Of the ring, and of receives, once they have been read (base/shared_lines.hpp).
+    bool takes_ring_lines = false;
+    bool takes_receives_lines = false;
+    std::uint64_t most_in_turns = 0;  ///< bytes of all open receives, about, at most lately
     ring::PeerMemory carrier;
     std::byte* peer_ring = nullptr;
     Slot* peer_slots = nullptr;
@@ -422,9 +436,10 @@ struct Socket::Core {
         std::uint64_t staged = 0;
         std::uint64_t registrations = 0;
         std::uint64_t registrations_kept = 0;
+        std::uint64_t taken_bytes = 0;
     } counts;
     std::uint64_t shown = 0;
-    static constexpr std::size_t own_figures = 31;  ///< of its page, before those of waits
+    static constexpr std::size_t own_figures = 32;  ///< of its page, before those of waits
     base::WaitsToShow waits_to_show;
     base::StatisticsPage statistics;
 };

@@ -202,6 +202,7 @@ void Socket::Core::post(Request request, ring::Signal signal) noexcept {
 void Socket::Core::perform(const CopyOut& copy) noexcept {
     std::memcpy(receives[copy.receive].data + copy.offset, memory.data() + copy.ring_offset,
                 copy.length);
+    take_ring_lines(copy.ring_offset, copy.length);
 }
 
 void Socket::Core::perform(const SendDone& done) noexcept {

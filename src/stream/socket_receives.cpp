@@ -46,9 +46,25 @@ Status Socket::Core::receive(std::span<std::byte> into, const Slice* slice, std:
     }
     if (status != Status::ok) return status;
     ++open_receives;
+    if (takes_receives_lines) {
+        // What has come and was not taken yet is in the program's turns, too.
+        most_in_turns = std::max(open_receives * into.size(), most_in_turns - most_in_turns / 64);
+        if (advertised) take_lines_of_receive(into);
+    }
     step();
     tell_loop();
     return Status::ok;
+}
+
+/// Before it is advertised: the program has just read what it had, and the peer writes there next.
+void Socket::Core::take_lines_of_receive(std::span<std::byte> into) noexcept {
+    const Receiver& receiver = connection->receiver();
+    if (into.size() < least_taken_bytes || most_in_turns > base::most_taken_bytes() ||
+        is_indirect(receiver.phase()) || receiver.is_last_lent_twice()) {
+        return;
+    }
+    base::take_lines(into.data(), into.size());
+    counts.taken_bytes += into.size();
 }
 
 bool Socket::Core::prepare_to_receive() noexcept {
@@ -180,6 +196,7 @@ Status Socket::Core::read_ring(std::span<std::byte> into, std::size_t& size) noe
     while (size < into.size() && connection->lend(found)) {
         const std::size_t length = std::min<std::size_t>(into.size() - size, found.length);
         std::memcpy(into.data() + size, memory.data() + found.ring_offset, length);
+        take_ring_lines(found.ring_offset, length);
         connection->give_back(length, true);
         size += length;
     }
@@ -252,6 +269,7 @@ Status Socket::Core::release(std::size_t size) noexcept {
         landed_size -= size;
         is_lent_landed = false;
     } else {
+        take_ring_lines(static_cast<std::uint64_t>(lent.bytes.data() - memory.data()), size);
         connection->give_back(size);
         is_quiet = false;
         step();

@@ -74,6 +74,7 @@ SocketStats Socket::Core::counted() const noexcept {
     stats.staged = counts.staged;
     stats.registrations = counts.registrations;
     stats.registrations_kept = counts.registrations_kept;
+    stats.taken_bytes = counts.taken_bytes;
     stats.sleeps = sleeper->sleeps();
     stats.events_sent = bell.rung();
     stats.events_received = sleeper->woken();
@@ -111,6 +112,7 @@ void Socket::Core::show() noexcept {
                                     now.staged,
                                     now.registrations,
                                     now.registrations_kept,
+                                    now.taken_bytes,
                                     now.sleeps,
                                     now.events_sent,
                                     now.events_received};

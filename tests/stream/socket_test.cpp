@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "millrace/base/error.hpp"
+#include "millrace/base/shared_lines.hpp"
 #include "millrace/base/statistics.hpp"
 #include "millrace/connect/hub.hpp"
 #include "pair.hpp"
@@ -799,6 +800,93 @@ TEST(StreamSocket, AShortReceiveThatIsOfferedAloneTakesItsBytesFromTheRing) {
     EXPECT_EQ(next(*pair.far, 0).bytes, length);
     EXPECT_EQ(pair.near->stats().direct_bytes_sent, 0U);
     EXPECT_EQ(pair.far->stats().adverts_sent, 0U);
+}
+
+/// Whether ends take the lines of what they have read: the peer stores, and that pays here.
+[[nodiscard]] bool takes_lines(const Socket& socket) {
+    return base::readers_take_lines() &&
+           socket.explain().find("carrier: store") != std::string::npos;
+}
+
+TEST(StreamSocket, TakesTheLinesOfReceivesThatFitIntoACache) {
+    constexpr std::size_t length = 64 << 10;
+    Pair pair;
+    Buffer memory{4 * length};
+    fill(memory.bytes(), 0, 3);
+    for (std::uint64_t id = 0; id < 4; ++id) {
+        ASSERT_EQ(pair.far->receive(memory.slice(id * length, length), id), Status::ok);
+    }
+    EXPECT_EQ(pair.far->stats().taken_bytes, takes_lines(*pair.far) ? 4 * length : 0);
+    EXPECT_TRUE(is_right(memory.bytes(), 0, 3)) << "what stands there is the program's";
+
+    Pair large;
+    Buffer expanse{2 * base::most_taken_bytes()};
+    ASSERT_EQ(large.far->receive(expanse.slice(), 0), Status::ok);
+    ASSERT_EQ(large.far->receive(memory.slice(0, length), 1), Status::ok);
+    EXPECT_EQ(large.far->stats().taken_bytes, 0U);
+}
+
+TEST(StreamSocket, TakesNoLinesOfReceivesThatHaveComeBeforeTheyAreTaken) {
+    Pair pair;
+    // Where the peer does not store, its sends may also wait for this end, which nobody calls.
+    if (!takes_lines(*pair.far)) GTEST_SKIP() << "no lines are taken here";
+    const std::size_t length = base::most_taken_bytes() / 2;
+    Buffer memory{5 * length};
+    const auto offer = [&](std::uint64_t id) {
+        ASSERT_EQ(
+            pair.far->receive(memory.slice(id % 4 * length, length), id, ReceiveFlags::wait_all),
+            Status::ok);
+    };
+    const auto send = [&](std::uint64_t id) {
+        ASSERT_EQ(pair.near->send(memory.slice(4 * length, length), id), Status::ok);
+        EXPECT_EQ(next(*pair.near, id).status, Status::ok);
+    };
+    for (std::uint64_t id = 0; id < 4; ++id) offer(id);
+    const std::uint64_t before = pair.far->stats().taken_bytes;
+    const std::uint64_t ring_before = pair.far->stats().indirect_bytes_received;
+    for (std::uint64_t id = 0; id < 4; ++id) send(id);
+    // The peer is ahead: what is offered at a time is one receive, and four are in turns.
+    for (std::uint64_t id = 0; id < 70; ++id) {
+        EXPECT_EQ(next(*pair.far, id).bytes, length);
+        offer(4 + id);
+        send(4 + id);
+    }
+    const SocketStats stats = pair.far->stats();
+    const std::uint64_t by_ring = stats.indirect_bytes_received - ring_before;
+    EXPECT_EQ(stats.taken_bytes - before, by_ring);
+}
+
+TEST(StreamSocket, TakesNoLinesThatThePeerMayWriteToAlready) {
+    constexpr std::size_t length = 64 << 10;
+    Pair pair;
+    Buffer memory{4 * length};
+    ASSERT_EQ(pair.far->receive(memory.slice(0, 2 * length), 0), Status::ok);
+    const std::uint64_t before = pair.far->stats().taken_bytes;
+    ASSERT_EQ(pair.far->receive(memory.slice(2 * length - 1, length), 1), Status::ok);
+    ASSERT_EQ(pair.far->receive(memory.slice(length, length), 2), Status::ok);
+    EXPECT_EQ(pair.far->stats().taken_bytes, before);
+}
+
+TEST(StreamSocket, TakesTheLinesOfTheRingThatWereRead) {
+    Pair pair;
+    Bytes bytes(5000);
+    std::uint64_t expected = 0;
+    const auto expect_taken = [&](std::size_t size, const char* by) {
+        if (takes_lines(*pair.far)) expected += size;
+        EXPECT_EQ(pair.far->stats().taken_bytes, expected) << by;
+    };
+    ASSERT_EQ(pair.near->write_all(bytes, patience()), Status::ok);
+    std::size_t size = 0;
+    ASSERT_EQ(pair.far->read_some(bytes, size, patience()), Status::ok);
+    expect_taken(size, "a read");
+    View view;
+    ASSERT_EQ(pair.near->write_all(bytes, patience()), Status::ok);
+    ASSERT_EQ(pair.far->read_zero_copy(view, patience()), Status::ok);
+    ASSERT_EQ(pair.far->release(1000), Status::ok);
+    expect_taken(1000, "a view");
+    ASSERT_EQ(pair.far->receive(std::span{bytes}.first(100), 0), Status::ok);
+    EXPECT_EQ(next(*pair.far, 0).bytes, 100U);
+    expect_taken(100, "a receive");
 }
 
 TEST(StreamSocket, CountsWhatItDid) {

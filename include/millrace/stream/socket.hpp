@@ -162,6 +162,8 @@ struct SocketStats {
     std::uint64_t staged = 0;          ///< sends that were copied before they went
     std::uint64_t registrations = 0;   ///< of plain memory, that were made
     std::uint64_t registrations_kept = 0;  ///< ... that a RegistrationCache had
+    /// Read by this side, and stored to, so that the peer's processor gets the lines back sooner.
+    std::uint64_t taken_bytes = 0;
     std::uint64_t sleeps = 0;
     std::uint64_t events_sent = 0;  ///< wake-ups for a sleeping peer
     std::uint64_t events_received = 0;
