@@ -127,6 +127,11 @@ class Line {
     /// that is cut in two is answered in two, and so are those behind it. Only of rings.
     base::Status claim_batch(std::size_t least, std::span<std::byte>& place) noexcept {
         if (sends_otherwise_) return base::Status::full;
+        // It is posted when it is committed. Until then credits, wake-ups and READs may be.
+        if (!core_->stores && core_->window.free() < slots_of_batch()) {
+            if (core_->window.reap() != base::Status::ok) return core_->lost_or_closed();
+            if (core_->window.free() < slots_of_batch()) return core_->found_full();
+        }
         base::Status status = base::Status::full;
         const std::size_t longest =
             std::min<std::size_t>(core_->longest_here, core_->writer.size() / 4);
@@ -137,6 +142,10 @@ class Line {
         const std::size_t here = std::min<std::size_t>(longest, core_->room - 2 * word_bytes);
         place = core_->writer.payload(std::max(least, here & in_words));
         return status;
+    }
+    /// Slots of the send window that are free when a batch is begun.
+    [[nodiscard]] std::uint32_t slots_of_batch() const noexcept {
+        return std::min<std::uint32_t>(16, core_->window.slots() / 4);
     }
     base::Status commit_batch(std::size_t size) noexcept {
         last_batch_ = size;

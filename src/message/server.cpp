@@ -554,21 +554,36 @@ bool Server::State::serve_batch(Peer& peer, const SessionHeader& head,
     const std::uint64_t until = std::min(last, peer.taken + (most - requests));
     const std::uint64_t before = peer.taken;
     const std::size_t most_pending = is_draining ? 0 : options.max_pending;
+    const std::uint32_t generation = peer.id.generation;
     bool is_sound = true;
-    do {
-        is_sound = reader.front(entry, payload);
-        if (!is_sound) [[unlikely]]
-            break;
-        reader.pass();
-        const std::uint64_t id = ++peer.taken;
-        if (counts.pending >= most_pending) [[unlikely]] {
-            decline(peer, id);
-            continue;
+    try {
+        do {
+            is_sound = reader.front(entry, payload);
+            if (!is_sound) [[unlikely]]
+                break;
+            reader.pass();
+            const std::uint64_t id = ++peer.taken;
+            if (counts.pending >= most_pending) [[unlikely]] {
+                decline(peer, id);
+                continue;
+            }
+            ++counts.requests;
+            detail::RequestAccess::renew(request, id, entry, payload);
+            hand_over(peer, id, request, handler);
+        } while (peer.taken != until && !peer.is_paused);
+    } catch (...) {
+        // There was no memory to keep an answer, say. The next visit goes on behind what was
+        // served.
+        if (peer.id.generation == generation && peer.line.has_value()) {
+            if (peer.taken == last) {
+                peer.line->pass();
+            } else {
+                peer.batch_at = reader.at();
+            }
+            mailboxes.remind(peer.id.place);
         }
-        ++counts.requests;
-        detail::RequestAccess::renew(request, id, entry, payload);
-        hand_over(peer, id, request, handler);
-    } while (peer.taken != until && !peer.is_paused);
+        throw;
+    }
     requests += peer.taken - before;
     if (!is_sound) return false;
     if (peer.taken == last) return reader.is_empty();

@@ -418,7 +418,8 @@ struct Socket::Core {
     View lent;
     base::Status lent_status = base::Status::ok;
     bool is_lent = false;
-    bool is_lent_landed = false;  ///< of what `landed` says; otherwise of the ring
+    bool is_lent_landed = false;           ///< of what `landed` says; otherwise of the ring
+    bool is_received_behind_view = false;  ///< … and receives have what follows it
 
     std::uint64_t empty_looks = 0;
     base::Status ended = base::Status::ok;

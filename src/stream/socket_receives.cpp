@@ -28,6 +28,8 @@ Status Socket::Core::receive(std::span<std::byte> into, const Slice* slice, std:
     }
     if (!connection->is_broken() && comes_behind_a_read()) [[unlikely]]
         refuse_behind_a_read();
+    if (is_lent_landed) [[unlikely]]
+        is_received_behind_view = true;
     std::size_t least = options.least_advertised;
     if (slice == nullptr) [[unlikely]] {
         if (options.registered_only) refuse_plain("receive");
@@ -263,11 +265,12 @@ Status Socket::Core::lend_ring() noexcept {
 Status Socket::Core::release(std::size_t size) noexcept {
     if (!is_lent) return Status::empty;
     if (size > lent.bytes.size()) return Status::too_large;
+    if (is_lent_landed && is_received_behind_view && size < landed_size) return Status::full;
     is_lent = false;
     if (is_lent_landed) {
         landed += size;
         landed_size -= size;
-        is_lent_landed = false;
+        is_lent_landed = is_received_behind_view = false;
     } else {
         take_ring_lines(static_cast<std::uint64_t>(lent.bytes.data() - memory.data()), size);
         connection->give_back(size);

@@ -27,7 +27,7 @@ using testing::UnorderedElementsAreArray;
 /// What there is at most.
 constexpr std::size_t largest_circle = 0;
 constexpr std::ptrdiff_t longest_file = 450;
-constexpr std::ptrdiff_t all_lines = 22582;
+constexpr std::ptrdiff_t all_lines = 22610;
 
 /// The rooms, each above all that it includes.
 const std::vector<std::string> rooms{

@@ -321,7 +321,7 @@ TEST_P(StreamModes, AReceiveNeverOvertakesAReadThatHasAskedForBytes) {
     Bytes part(4);
     std::size_t size = 0;
     std::uint64_t read = 0;
-    const Bytes sent = pattern(20, 8);
+    const Bytes sent = pattern(30, 8);
     const auto send = [&](std::size_t from) {
         EXPECT_EQ(pair.near->write_all(std::span{sent}.subspan(from, 10), patience()), Status::ok);
     };
@@ -358,6 +358,23 @@ TEST_P(StreamModes, AReceiveNeverOvertakesAReadThatHasAskedForBytes) {
     send(10);
     take(std::span{into}.first(next(*pair.far, 10).bytes));
     EXPECT_EQ(read, 20U);
+    // Nor does what a view leaves come behind a receive.
+    View view;
+    EXPECT_EQ(pair.far->try_read_zero_copy(view), Status::empty);
+    send(20);
+    ASSERT_EQ(pair.far->read_zero_copy(view, patience()), Status::ok);
+    ASSERT_EQ(view.bytes.size(), 10U);
+    ASSERT_FALSE(is_refused());
+    if (GetParam() == Mode::direct) {
+        EXPECT_EQ(pair.far->release(4), Status::full);
+        take(view.bytes);
+        EXPECT_EQ(pair.far->release(10), Status::ok);
+    } else {
+        take(view.bytes.first(4));
+        EXPECT_EQ(pair.far->release(4), Status::ok);
+        take(std::span{into}.first(next(*pair.far, 20).bytes));
+    }
+    EXPECT_EQ(read, 30U);
 }
 
 TEST_P(StreamModes, ASendGoesOnAfterTheOtherDirectionHasEnded) {

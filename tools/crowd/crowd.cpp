@@ -83,17 +83,24 @@ void run_threads(const Hall& hall, const Member& member) {
     {
         std::vector<std::jthread> threads;
         for (std::size_t i = 0; i != hall.seats().size(); ++i) {
-            threads.emplace_back([&, i] {
+            const auto fail = [&] {
+                const std::lock_guard guard{lock};
+                if (hall.control().failures.fetch_add(1) == 0) failure = std::current_exception();
+            };
+            const auto run = [&, i, fail] {
                 try {
                     CrowdMember me{i, hall.seats()[i], hall.control()};
                     member(me);
                 } catch (...) {
-                    const std::lock_guard guard{lock};
-                    if (hall.control().failures.fetch_add(1) == 0) {
-                        failure = std::current_exception();
-                    }
+                    fail();
                 }
-            });
+            };
+            try {
+                threads.emplace_back(run);
+            } catch (...) {
+                fail();  // and those that wait for all to begin hear of it
+                break;
+            }
         }
     }
     if (failure != nullptr) std::rethrow_exception(failure);

@@ -52,7 +52,8 @@ class Crowd {
         const std::uint64_t before = ticks();
         if (!yielding.offer()) return Taken::not_at_all;
         const std::uint64_t now = ticks();
-        return came_back(now, now - before, seen);
+        // Counters of two processors may differ by some ticks.
+        return came_back(now, now > before ? now - before : 0, seen);
     }
 
     /// How often one came back from an offer that was taken.

@@ -236,7 +236,8 @@ class Request {
 
     /// Sends a copy of `payload`. Once for each request: `ok`; `too_large`, the client takes no
     /// such answer, and is told so; `closed`: the request is answered, or deferred, already; or the
-    /// client has left.
+    /// client has left. Answers to requests that came in one message (Client::begin_batch) go
+    /// together, behind up to 15 more calls of the handler.
     base::Status answer(std::span<const std::byte> payload);
     /// Sends an answer that `fill(std::span<std::byte>)` writes in place, where the client reads
     /// it, if there is room. The room is `size` bytes with any content. `fill` returns nothing, or

@@ -273,7 +273,9 @@ class Socket {
     [[nodiscard]] base::Status try_read_zero_copy(View& view);
     /// Ends the view. Its first `size` bytes are read, and the peer may write there again; the
     /// others are read next. Of the last view of a message all bytes: so is the message. `empty`:
-    /// there is no view; `too_large`: it has not so many bytes, and stays.
+    /// there is no view; `too_large`: it has not so many bytes, and stays; `full`: in mode `direct`
+    /// receive() was called behind it and has what follows, so all that is there has to be read
+    /// first, and it stays.
     [[nodiscard]] base::Status release(std::size_t size);
     /// Sends a copy of some of the bytes, from the first on: `ok` and `size` > 0. They are under
     /// way when it returns, and need no further call of this side. Behind sends that are
