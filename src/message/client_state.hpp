@@ -19,7 +19,6 @@
 
 #include "batch.hpp"
 #include "line.hpp"
-#include "millrace/base/crowd.hpp"
 #include "millrace/base/peer_causality.hpp"
 #include "millrace/base/yielding.hpp"
 #include "millrace/message/client.hpp"
@@ -605,7 +604,7 @@ struct Client::State {
         // have taken most of a turn.
         const bool was_away = now - turn_seen > 2 * turn * (waits_between + 1);
         if (!was_away && turns.due(now)) {
-            (void)base::crowd_of_process.offer(turns);
+            turns.offer();
             turns.begin(now = base::ticks(), turn);
         } else if (was_away) {
             turns.begin(now, turn);
