@@ -164,11 +164,16 @@ TEST(CrowdCaller, KeepsAsManyOnTheirWayAsItMayAndTakesAllAnswers) {
     }
 }
 
+std::uint64_t calls_due(Clock::time_point start, Clock::time_point end) {
+    std::uint64_t due = 0;
+    for (Pace pace{2000, 5, start}; pace.due() < end; pace.next()) ++due;
+    return due;
+}
+
 TEST(CrowdCaller, MakesEveryCallThatIsDueWhateverTheRoom) {
     const auto start = Clock::now();
     const auto end = start + 50ms;
-    std::uint64_t due = 0;
-    for (Pace pace{2000, 5, start}; pace.due() < end; pace.next()) ++due;
+    const std::uint64_t due = calls_due(start, end);
     Answering caller{1};
     EXPECT_EQ(call_when_due(caller, 4, Pace{2000, 5, start}, end), due);
     EXPECT_EQ(caller.sent, due);
@@ -198,8 +203,7 @@ TEST(CrowdCaller, IsDrivenWithOthersByOneThread) {
 TEST(CrowdCaller, IsDrivenWithOthersWhenItsCallsAreDue) {
     const auto start = Clock::now();
     const auto end = start + 50ms;
-    std::uint64_t due = 0;
-    for (Pace pace{2000, 5, start}; pace.due() < end; pace.next()) ++due;
+    const std::uint64_t due = calls_due(start, end);
     Driven driven{1};
     const std::span<Answering* const> all{driven.each};
     EXPECT_EQ(drive_when_due(all, 4, Pace{2000, 5, start}, end), due);

@@ -23,6 +23,8 @@
 #include "millrace/base/clock.hpp"
 #include "millrace/base/deadline.hpp"
 #include "millrace/base/histogram.hpp"
+#include "millrace/base/wait.hpp"
+#include "millrace/base/yielding.hpp"
 
 namespace millrace::tools {
 
@@ -165,26 +167,51 @@ std::uint64_t call_when_due(Caller& caller, std::size_t outstanding, Pace pace,
     return sent;
 }
 
-// One thread for the calls of many callers: it looks for their answers all the while and sleeps
-// only where there has been none for long, in await(), which then says why.
+// One thread for the calls of many callers: it looks for their answers all the while, offers its
+// processor where there has been none for a moment, and sleeps only where there has been none for
+// long, in await(), which then says why.
 
 namespace detail {
 
+/// Looks at all callers that found nothing, one behind the other.
+class VainLaps {
+  public:
+    void note(bool found) noexcept {
+        if (found) {
+            count_ = 0;
+            return;
+        }
+        const std::uint64_t now = base::ticks();
+        if (count_++ == 0) {
+            yielding_.begin(now, base::ticks_in(base::WaitPolicy{}.spin));
+        } else if (yielding_.due(now)) {
+            yielding_.offer();
+        }
+    }
+    /// There were so many that something is wrong. Counts anew from here on.
+    [[nodiscard]] bool are_many() noexcept {
+        if (count_ < many) return false;
+        count_ = 0;
+        return true;
+    }
+
+  private:
+    static constexpr std::uint32_t many = 1U << 20;
+    std::uint32_t count_ = 0;
+    base::Yielding yielding_{base::yields_of_process()};
+};
+
 /// Takes the answers that are there. True: some calls are still without one.
 template <class Caller>
-bool poll_all(std::span<Caller* const> callers, std::uint32_t& vain_laps) {
-    constexpr std::uint32_t many_laps = 1U << 20;
+bool poll_all(std::span<Caller* const> callers, VainLaps& vain_laps) {
     bool has_some = false;
     Caller* waiting = nullptr;
     for (Caller* const caller : callers) {
         while (caller->poll()) has_some = true;
         if (caller->outstanding() != 0) waiting = caller;
     }
-    vain_laps = has_some ? 0 : vain_laps + 1;
-    if (waiting != nullptr && vain_laps >= many_laps) {
-        vain_laps = 0;
-        waiting->await();
-    }
+    vain_laps.note(has_some);
+    if (waiting != nullptr && vain_laps.are_many()) waiting->await();
     return waiting != nullptr;
 }
 
@@ -194,7 +221,7 @@ bool poll_all(std::span<Caller* const> callers, std::uint32_t& vain_laps) {
 template <class Caller, class IsOver>
 std::uint64_t drive(std::span<Caller* const> callers, std::size_t outstanding, IsOver&& is_over) {
     std::uint64_t sent = 0;
-    std::uint32_t vain_laps = 0;
+    detail::VainLaps vain_laps;
     bool over = false;
     do {
         for (Caller* const caller : callers) {
@@ -213,7 +240,7 @@ template <class Caller>
 std::uint64_t drive_when_due(std::span<Caller* const> callers, std::size_t outstanding, Pace pace,
                              base::Clock::time_point end) {
     std::uint64_t sent = 0;
-    std::uint32_t vain_laps = 0;
+    detail::VainLaps vain_laps;
     std::size_t next = 0;
     const auto send_by_next = [&](std::uint64_t since) {
         for (std::size_t i = 0; i != callers.size(); ++i) {
