@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <regex>
 #include <set>
 #include <sstream>
@@ -17,6 +18,19 @@ namespace millrace::architecture {
     std::ostringstream text;
     text << std::ifstream{file}.rdbuf();
     return text.str();
+}
+
+/// Text by name of file.
+using Files = std::map<std::string, std::string>;
+/// The soft device's, by room and name.
+[[nodiscard]] inline Files files_of_soft() {
+    const std::filesystem::path soft = source_tree() / "src" / "soft";
+    Files files;
+    for (const auto& entry : std::filesystem::recursive_directory_iterator{soft}) {
+        if (!entry.is_regular_file()) continue;
+        files[entry.path().lexically_relative(soft)] = text_of(entry.path());
+    }
+    return files;
 }
 
 /// The first group of each match.

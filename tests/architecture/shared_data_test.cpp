@@ -20,6 +20,8 @@
 namespace {
 
 namespace fs = std::filesystem;
+using millrace::architecture::Files;
+using millrace::architecture::files_of_soft;
 using testing::ElementsAre;
 using testing::IsEmpty;
 using testing::UnorderedElementsAre;
@@ -84,8 +86,6 @@ struct Member {
 };
 /// Members by name of class.
 using Classes = std::map<std::string, std::vector<Member>>;
-/// Text by name of file.
-using Files = std::map<std::string, std::string>;
 
 /// Without attributes, alignment and, from the inside out, arguments of templates.
 std::string bare(std::string declaration) {
@@ -261,18 +261,6 @@ std::set<std::string> who_assigns(const std::string& member, const Files& files)
 std::set<std::string> without(std::set<std::string> names, const std::set<std::string>& others) {
     for (const auto& name : others) names.erase(name);
     return names;
-}
-
-/// By room and name.
-Files files_of_soft() {
-    const fs::path soft = millrace::architecture::source_tree() / "src" / "soft";
-    Files files;
-    for (const auto& entry : fs::recursive_directory_iterator{soft}) {
-        if (!entry.is_regular_file()) continue;
-        files[entry.path().lexically_relative(soft)] =
-            millrace::architecture::text_of(entry.path());
-    }
-    return files;
 }
 
 TEST(SharedDataOfSoft, IsConstantAtomicOrBehindItsLock) {

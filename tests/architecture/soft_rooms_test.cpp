@@ -18,6 +18,8 @@
 namespace {
 
 namespace fs = std::filesystem;
+using millrace::architecture::Files;
+using millrace::architecture::files_of_soft;
 using testing::Contains;
 using testing::ElementsAre;
 using testing::IsEmpty;
@@ -45,8 +47,6 @@ const std::vector<std::string> rooms{
     "objects",       // the calls that programs make
 };
 
-/// Text by name of file.
-using Files = std::map<std::string, std::string>;
 /// Whom each module includes.
 using Graph = std::map<std::string, std::set<std::string>>;
 
@@ -109,18 +109,6 @@ std::vector<std::string> circle_in(const Graph& graph) {
         if (circle.size() > largest.size()) largest = circle;
     }
     return largest;
-}
-
-/// By room and name.
-Files files_of_soft() {
-    const fs::path soft = millrace::architecture::source_tree() / "src" / "soft";
-    Files files;
-    for (const auto& entry : fs::recursive_directory_iterator{soft}) {
-        if (!entry.is_regular_file()) continue;
-        files[entry.path().lexically_relative(soft)] =
-            millrace::architecture::text_of(entry.path());
-    }
-    return files;
 }
 
 /// Each name stands in one room only, so that it names a module.

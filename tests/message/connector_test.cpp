@@ -3,7 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <poll.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -16,6 +15,7 @@
 #include "millrace/connect/hub.hpp"
 #include "millrace/message/channel.hpp"
 #include "millrace/message/coroutine.hpp"
+#include "support/readable.hpp"
 
 namespace millrace::message {
 namespace {
@@ -31,26 +31,6 @@ connect::Address address_to_connect_to() {
     static int number = 0;
     return connect::Address::parse("unix:@millrace-channel-connector-" + std::to_string(getpid()) +
                                    "-" + std::to_string(++number));
-}
-
-/// Sleeps until one of them is readable.
-void sleep_until_readable(Connector& connector, Listener* listener) {
-    pollfd entries[] = {
-        {.fd = connector.descriptor(), .events = POLLIN, .revents = 0},
-        {.fd = listener == nullptr ? -1 : listener->descriptor(), .events = POLLIN, .revents = 0}};
-    ASSERT_GT(::poll(entries, 2, 40'000), 0);
-}
-
-/// Goes on with both until both have a channel.
-void go_on_with_both(Connector& connector, Listener& listener, std::optional<Channel>& near,
-                     std::optional<Channel>& far) {
-    while (!near || !far) {
-        if (!far) far = connector.try_connect();
-        if (!near) near = listener.try_accept();
-        // One that is connected still is readable when its peer says something.
-        if (far) continue;
-        ASSERT_NO_FATAL_FAILURE(sleep_until_readable(connector, near ? nullptr : &listener));
-    }
 }
 
 void expect_talk(Channel& near, Channel& far) {
@@ -81,7 +61,7 @@ TEST(ChannelConnector, ConnectsInTheThreadThatAccepts) {
         Connector connector{listener.address()};
         std::optional<Channel> near;
         std::optional<Channel> far;
-        ASSERT_NO_FATAL_FAILURE(go_on_with_both(connector, listener, near, far));
+        ASSERT_TRUE(test::connects_in_loop(connector, listener, near, far));
         ASSERT_NO_FATAL_FAILURE(expect_talk(*near, *far));
     }
 }
@@ -91,12 +71,12 @@ TEST(ChannelConnector, TriesUntilSomebodyListens) {
     Connector connector{free};
     for (int i = 0; i < 4; ++i) {
         EXPECT_FALSE(connector.try_connect().has_value());
-        ASSERT_NO_FATAL_FAILURE(sleep_until_readable(connector, nullptr));
+        ASSERT_TRUE(test::becomes_readable(connector.descriptor(), 40s));
     }
     Listener listener = Listener::listen(free);
     std::optional<Channel> near;
     std::optional<Channel> far;
-    ASSERT_NO_FATAL_FAILURE(go_on_with_both(connector, listener, near, far));
+    ASSERT_TRUE(test::connects_in_loop(connector, listener, near, far));
     ASSERT_NO_FATAL_FAILURE(expect_talk(*near, *far));
 }
 
@@ -109,7 +89,9 @@ TEST(ChannelConnector, ConnectsManySideBySide) {
     std::vector<std::optional<Channel>> far(connectors.size());
     std::vector<Channel> near;
     std::size_t connected = 0;
+    const Deadline deadline = patience_to_connect();
     while (connected < far.size() || near.size() < far.size()) {
+        ASSERT_FALSE(deadline.expired()) << connected << " and " << near.size();
         for (std::size_t i = 0; i != far.size(); ++i) {
             if (far[i].has_value()) continue;
             far[i] = connectors[i].try_connect();

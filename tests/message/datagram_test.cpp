@@ -46,15 +46,9 @@ TEST_P(PacketWires, PostOnePacketEachWayForACall) {
     Server server = Server::listen(unique_address(), chosen);
     ClientOptions own = options_of_client();
     own.endpoint = at_client.endpoint;
-    std::optional<Client> client;
-    std::atomic<bool> is_in{false};
-    std::thread joining{[&] {
-        client.emplace(Client::connect(server.address(), own, patience()));
-        is_in = true;
-    }};
+    Client client =
+        join_in_turns(server, [&] { return Client::connect(server.address(), own, patience()); });
     const Deadline deadline = patience();
-    while (!is_in && !deadline.expired()) (void)server.turn(echo);
-    joining.join();
     // A client asks again where no answer has come for so long, and its server tells it what is
     // there: some packets more of a machine that was busy.
     std::uint64_t late = 0;
@@ -62,15 +56,15 @@ TEST_P(PacketWires, PostOnePacketEachWayForACall) {
         const auto begin = base::Clock::now();
         std::uint64_t id = 0;
         const Bytes request = content(1, number, 64);
-        ASSERT_EQ(client->submit(request, id), Status::ok) << client->failure();
+        ASSERT_EQ(client.submit(request, id), Status::ok) << client.failure();
         Status status = Status::empty;
         while (status == Status::empty && !deadline.expired()) {
             (void)server.turn(echo);
-            status = client->poll([&](const Answer& answer) {
+            status = client.poll([&](const Answer& answer) {
                 EXPECT_TRUE(std::ranges::equal(answer.payload, request));
             });
         }
-        ASSERT_EQ(status, Status::ok) << client->failure();
+        ASSERT_EQ(status, Status::ok) << client.failure();
         if (base::Clock::now() - begin >= PacketTerms{}.least_patience) ++late;
     };
     for (std::uint64_t number = 0; number < 10; ++number) ASSERT_NO_FATAL_FAILURE(call(number));
@@ -81,7 +75,7 @@ TEST_P(PacketWires, PostOnePacketEachWayForACall) {
     for (const test::Posts* const posts : {&at_client.posts, &at_server.posts}) {
         for (const std::uint64_t count : {posts->send.load(), posts->receive.load()}) {
             EXPECT_GE(count, calls);
-            EXPECT_LE(count, calls + 8 * late) << client->explain();
+            EXPECT_LE(count, calls + 8 * late) << client.explain();
         }
         EXPECT_EQ(posts->all(), posts->send);
     }
@@ -180,20 +174,14 @@ TEST_P(PacketWires, GoOnWithALongAnswerWhileTheirServerRests) {
     ClientOptions own = options_of_client();
     own.endpoint = at_client.endpoint;
     own.ring_bytes = 4096;
-    std::optional<Client> client;
-    std::atomic<bool> is_in{false};
-    std::thread joining{[&] {
-        client.emplace(Client::connect(server.address(), own, patience()));
-        is_in = true;
-    }};
+    Client client =
+        join_in_turns(server, [&] { return Client::connect(server.address(), own, patience()); });
     const Deadline deadline = patience();
-    while (!is_in && !deadline.expired()) (void)server.turn(echo);
-    joining.join();
     // So long that nothing is taken from its client until it has read most of it.
     const Bytes longest = content(1, 2, 128 << 10);
     const Handler answering = [&](Request& request) { (void)request.answer(longest); };
     std::uint64_t id = 0;
-    ASSERT_EQ(client->submit(content(1, 1, 64), id), Status::ok) << client->failure();
+    ASSERT_EQ(client.submit(content(1, 1, 64), id), Status::ok) << client.failure();
     while (server.turn(answering) == 0 && !deadline.expired()) {
     }
     // The last one has nothing to do, and posts what there is room for.
@@ -202,7 +190,7 @@ TEST_P(PacketWires, GoOnWithALongAnswerWhileTheirServerRests) {
     // The client tells that it has that, and then does nothing: it has no timer but in its calls.
     const std::uint64_t told = at_client.posts.send;
     while (at_client.posts.send == told && !deadline.expired()) {
-        ASSERT_EQ(client->poll([](const Answer&) {}), Status::empty) << client->failure();
+        ASSERT_EQ(client.poll([](const Answer&) {}), Status::empty) << client.failure();
     }
     const std::uint64_t before = at_server.posts.send;
     std::thread watching{[&] {

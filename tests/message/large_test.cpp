@@ -53,16 +53,10 @@ class LargeMessagesOf : public ByEveryWay {
   protected:
     /// A client of a server that this thread serves.
     static Client join(Server& server, ClientOptions options = {}) {
-        std::optional<Client> client;
-        std::atomic<bool> is_in{false};
-        std::thread thread{[&] {
-            client.emplace(Client::connect(server.address(), options_of_client(std::move(options)),
-                                           patience()));
-            is_in = true;
-        }};
-        while (!is_in) (void)server.turn(echo);
-        thread.join();
-        return std::move(*client);
+        return join_in_turns(server, [&] {
+            return Client::connect(server.address(), options_of_client(std::move(options)),
+                                   patience());
+        });
     }
 };
 INSTANTIATE_TEST_SUITE_P(Every, LargeMessagesOf, testing::ValuesIn(every_ring_way),

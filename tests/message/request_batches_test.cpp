@@ -314,13 +314,9 @@ struct ByTurns {
     explicit ByTurns(ServerOptions options)
         : server{Server::listen(unique_address(), std::move(options))} {}
     [[nodiscard]] Client connect() {
-        std::optional<Client> made;
-        std::jthread joins{[&] {
-            made = Client::connect(server.address(), options_of_client(), patience());
-            server.stop();
-        }};
-        EXPECT_EQ(server.serve(echo, patience()), Status::closed);
-        return std::move(made).value();
+        return join_in_turns(server, [&] {
+            return Client::connect(server.address(), options_of_client(), patience());
+        });
     }
     /// Until what was sent has come: so many requests in turns of at most `budget` each.
     std::vector<ClientId> serve(std::size_t requests, std::size_t budget) {

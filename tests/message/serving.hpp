@@ -178,6 +178,21 @@ inline std::string text_of(std::span<const std::byte> bytes) {
 
 inline void echo(Request& request) { (void)request.answer(request.payload()); }
 
+/// What `as()` connects, while this thread serves it.
+template <class Join>
+[[nodiscard]] auto join_in_turns(Server& server, Join&& as) {
+    std::optional<decltype(as())> joined;
+    std::atomic<bool> is_in{false};
+    std::thread thread{[&] {
+        joined.emplace(as());
+        is_in = true;
+    }};
+    const base::Deadline deadline = patience();
+    while (!is_in && !deadline.expired()) (void)server.turn(echo);
+    thread.join();
+    return std::move(*joined);
+}
+
 /// Submits and takes until `count` requests are answered, each right and once.
 inline void talk(Client& client, std::uint64_t whose, std::uint64_t count, std::size_t most,
                  unsigned seed) {

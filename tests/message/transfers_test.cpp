@@ -27,21 +27,6 @@ class Transfers : public ByEveryWay {};
 INSTANTIATE_TEST_SUITE_P(Every, Transfers, testing::ValuesIn(every_ring_way),
                          [](const auto& way) { return name_of(way.param); });
 
-/// A client, while this thread serves.
-template <class Join>
-auto join(Server& server, Join&& as) {
-    std::optional<decltype(as())> joined;
-    std::atomic<bool> is_in{false};
-    std::thread thread{[&] {
-        joined.emplace(as());
-        is_in = true;
-    }};
-    const Deadline deadline = patience();
-    while (!is_in && !deadline.expired()) (void)server.turn(echo);
-    thread.join();
-    return std::move(*joined);
-}
-
 TEST_P(Transfers, PostWhatTheySayForEachCall) {
     test::CountedEndpoint at_server;
     test::CountedEndpoint at_client;
@@ -53,8 +38,8 @@ TEST_P(Transfers, PostWhatTheySayForEachCall) {
     ClientOptions client_options = options_of_client();
     client_options.endpoint = at_client.endpoint;
     client_options.carrier = ring::Carrier::post;
-    Client client =
-        join(server, [&] { return Client::connect(server.address(), client_options, patience()); });
+    Client client = join_in_turns(
+        server, [&] { return Client::connect(server.address(), client_options, patience()); });
     const auto call = [&](std::uint64_t number) {
         std::uint64_t id = 0;
         const Bytes request = content(1, number, 64);
@@ -108,7 +93,7 @@ TEST_P(Transfers, AreInlinedAndSignaledAsTheirOptionsSay) {
         client_options.endpoint = at_client.endpoint;
         client_options.carrier = ring::Carrier::post;
         client_options.posting = chosen.posting;
-        Client client = join(
+        Client client = join_in_turns(
             server, [&] { return Client::connect(server.address(), client_options, patience()); });
         at_server.posts.clear();
         at_client.posts.clear();
@@ -317,8 +302,8 @@ TEST(ServersOfEveryWay, LoseTheConnectionOfALiarAndNoOther) {
         Server server = Server::listen(unique_address(), options);
         ClientOptions by_send;
         by_send.requests = Transfer::send;
-        Client other =
-            join(server, [&] { return Client::connect(server.address(), by_send, patience()); });
+        Client other = join_in_turns(
+            server, [&] { return Client::connect(server.address(), by_send, patience()); });
         std::uint64_t number = 0;
         const auto still_serves = [&] {
             std::uint64_t id = 0;
@@ -342,13 +327,13 @@ TEST(ServersOfEveryWay, LoseTheConnectionOfALiarAndNoOther) {
         };
         for (const Deed& deed : deeds) {
             SCOPED_TRACE(&deed - deeds);
-            Liar liar = join(server, [&] { return Liar{server, Transfer::send}; });
+            Liar liar = join_in_turns(server, [&] { return Liar{server, Transfer::send}; });
             deed(liar);
             is_dismissed(liar);
             still_serves();
         }
         // Who is to write, and sends.
-        Liar liar = join(server, [&] { return Liar{server, Transfer::write}; });
+        Liar liar = join_in_turns(server, [&] { return Liar{server, Transfer::write}; });
         liar.send(0, 100);
         is_dismissed(liar);
         still_serves();

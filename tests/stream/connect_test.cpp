@@ -1,7 +1,6 @@
 // Connecting without waiting: both ends in one thread, in loops and coroutines.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <poll.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -16,6 +15,7 @@
 #include "millrace/connect/hub.hpp"
 #include "millrace/stream/coroutine.hpp"
 #include "pair.hpp"
+#include "support/readable.hpp"
 
 namespace millrace::stream {
 namespace {
@@ -24,26 +24,6 @@ using base::Deadline;
 using base::ErrorCode;
 using base::Status;
 using namespace std::chrono_literals;
-
-/// Sleeps until one of them is readable.
-void wait_for(Connector& connector, Listener* listener) {
-    pollfd entries[] = {
-        {.fd = connector.descriptor(), .events = POLLIN, .revents = 0},
-        {.fd = listener == nullptr ? -1 : listener->descriptor(), .events = POLLIN, .revents = 0}};
-    ASSERT_GT(::poll(entries, 2, 40'000), 0);
-}
-
-/// Goes on with both until both have a socket.
-void meet(Connector& connector, Listener& listener, std::optional<Socket>& near,
-          std::optional<Socket>& far) {
-    while (!near || !far) {
-        if (!far) far = connector.try_connect();
-        if (!near) near = listener.try_accept();
-        // One that is connected still is readable when its peer says something.
-        if (far) continue;
-        ASSERT_NO_FATAL_FAILURE(wait_for(connector, near ? nullptr : &listener));
-    }
-}
 
 void expect_joined(Socket& near, Socket& far) {
     ASSERT_EQ(near.write_all(pattern(100, 3), patience()), Status::ok);
@@ -80,7 +60,7 @@ TEST_P(StreamConnectors, ConnectInTheThreadThatAccepts) {
     Connector connector{listener.address()};
     std::optional<Socket> near;
     std::optional<Socket> far;
-    ASSERT_NO_FATAL_FAILURE(meet(connector, listener, near, far));
+    ASSERT_TRUE(test::connects_in_loop(connector, listener, near, far));
     expect_joined(*near, *far);
     EXPECT_EQ(far->close(patience()), Status::ok);
 }
@@ -90,12 +70,12 @@ TEST(StreamConnector, TriesUntilSomebodyListens) {
     Connector connector{free};
     for (int i = 0; i < 4; ++i) {
         EXPECT_FALSE(connector.try_connect().has_value());
-        ASSERT_NO_FATAL_FAILURE(wait_for(connector, nullptr));
+        ASSERT_TRUE(test::becomes_readable(connector.descriptor(), 40s));
     }
     Listener listener = Listener::listen(free);
     std::optional<Socket> near;
     std::optional<Socket> far;
-    ASSERT_NO_FATAL_FAILURE(meet(connector, listener, near, far));
+    ASSERT_TRUE(test::connects_in_loop(connector, listener, near, far));
     expect_joined(*near, *far);
 }
 

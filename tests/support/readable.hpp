@@ -4,6 +4,7 @@
 #include <poll.h>
 
 #include <chrono>
+#include <optional>
 
 #include "millrace/base/deadline.hpp"
 
@@ -37,6 +38,26 @@ template <class Listener, class Accept>
         if (auto end = accept()) return end;
     }
     return {};
+}
+
+/// Goes on with both in one thread until each has its end, by their descriptors alone. False: that
+/// takes too long.
+template <class Connector, class Listener, class End>
+[[nodiscard]] bool connects_in_loop(Connector& connector, Listener& listener,
+                                    std::optional<End>& near, std::optional<End>& far) {
+    const auto deadline = base::Deadline::after(std::chrono::seconds{40});
+    while (!near || !far) {
+        if (deadline.expired()) return false;
+        if (!far) far = connector.try_connect();
+        if (!near) near = listener.try_accept();
+        // One that is connected still is readable when its peer says something.
+        if (far) continue;
+        pollfd entries[] = {
+            {.fd = connector.descriptor(), .events = POLLIN, .revents = 0},
+            {.fd = near ? -1 : listener.descriptor(), .events = POLLIN, .revents = 0}};
+        if (poll(entries, 2, 40'000) <= 0) return false;
+    }
+    return true;
 }
 
 }  // namespace millrace::test
