@@ -33,10 +33,44 @@ inline void stamp(std::byte* payload, std::size_t size, std::uint64_t number) no
     return first == number && last == number;
 }
 
+namespace detail {
+inline constexpr std::size_t line_bytes = 64;
+inline constexpr std::size_t least_of_many_lines = 1024;
+/// Of whole lines. One function for the whole program, a line to each turn of its loop: with 16
+/// bytes to a turn, inlined, a copy whose loop lay across two lines of code read half as fast as
+/// others, and what one measurement read by it was compared with what another one did.
+[[nodiscard, gnu::noinline]] inline std::uint64_t read_lines(const std::byte* payload,
+                                                             std::size_t size) noexcept {
+    using Part [[gnu::vector_size(16)]] = std::uint64_t;
+    const auto part = [payload](std::size_t at) noexcept {
+        Part loaded;
+        std::memcpy(&loaded, payload + at, sizeof loaded);
+        return loaded;
+    };
+    Part first{};
+    Part second{};
+    Part third{};
+    Part fourth{};
+    for (std::size_t at = 0; at != size; at += line_bytes) {
+        first += part(at);
+        second += part(at + 16);
+        third += part(at + 32);
+        fourth += part(at + 48);
+    }
+    const Part all = first + second + third + fourth;
+    return all[0] + all[1];
+}
+}  // namespace detail
+
 /// Reads every byte (rounded down to 8); for receivers that are handed the message in place.
 [[nodiscard]] inline std::uint64_t read_all(const std::byte* payload, std::size_t size) noexcept {
     std::uint64_t sum = 0;
-    for (std::size_t at = 0; at + 8 <= size; at += 8) {
+    std::size_t at = 0;
+    if (size >= detail::least_of_many_lines) {
+        at = size / detail::line_bytes * detail::line_bytes;
+        sum = detail::read_lines(payload, at);
+    }
+    for (; at + 8 <= size; at += 8) {
         std::uint64_t word = 0;
         std::memcpy(&word, payload + at, sizeof(word));
         sum += word;
