@@ -18,6 +18,7 @@
 #include "link/run_link.hpp"
 #include "message/run_message.hpp"
 #include "millrace/base/standard_streams.hpp"
+#include "numbers.hpp"
 #include "output.hpp"
 #include "rpc/run_rpc.hpp"
 #include "rpc/write_profile.hpp"
@@ -30,6 +31,9 @@ namespace {
 
 using tools::Action;
 using tools::add_json;
+using tools::bytes_between;
+using tools::fraction_between;
+using tools::whole_between;
 
 void add_bars(CLI::App& parent, Action& chosen) {
     auto* command = parent.add_subcommand(
@@ -43,7 +47,7 @@ void add_bars(CLI::App& parent, Action& chosen) {
     command->add_option("--name", options->name, "Only the bars whose name contains this text");
     add_json(*command, options->json);
     command->add_option("--rounds", options->rounds, "Rounds that must count")
-        ->check(CLI::Range(1, 1000))
+        ->transform(whole_between(1, 1000))
         ->capture_default_str();
     command->add_flag("--figures", options->figures, "Also show what each contender took");
     command->callback([options, &chosen] { chosen = [options] { return run_bars(*options); }; });
@@ -57,7 +61,7 @@ void add_limits(CLI::App& parent, Action& chosen) {
     command->add_option("--only", options->only, "Only limits whose name contains this text");
     add_json(*command, options->json);
     command->add_option("--rounds", options->rounds, "Rounds that must count")
-        ->check(CLI::Range(1, 1000))
+        ->transform(whole_between(1, 1000))
         ->capture_default_str();
     command->callback([options, &chosen] { chosen = [options] { return run_limits(*options); }; });
 }
@@ -81,7 +85,7 @@ void add_study(CLI::App& command, Options& options) {
     add_json(command, options.json);
     command.add_option("--plots", options.plots, "Draw every figure into this folder");
     command.add_option("--repeats", options.repeats, "Runs of each point")
-        ->check(CLI::Range(1, 100))
+        ->transform(whole_between(1, 100))
         ->capture_default_str();
     command.add_flag("--quick", options.quick, "Few sizes, one short run of each");
 }
@@ -106,9 +110,10 @@ void add_flow(CLI::App& parent, Action& chosen) {
                         "networks of the work: 10g or 40g, latency=1us");
     add_study(*command, *options);
     command->add_option("--limit", options->limit, "Seconds that a run measures at most")
-        ->check(CLI::Range(0.01, 600.0))
+        ->transform(fraction_between(0.01, 600.0))
         ->capture_default_str();
     command->add_option("--items", options->items, "Items of a run, unless the time is over first")
+        ->transform(whole_between(100, std::uint64_t{1} << 31))
         ->capture_default_str();
     command->callback([options, &chosen] { chosen = [options] { return run_flow(*options); }; });
 }
@@ -159,7 +164,7 @@ void add_kv(CLI::App& parent, Action& chosen) {
     command
         ->add_option("--get-percent", *get_percent,
                      "GETs of all requests, the others SET. The work says 95; its program made 94")
-        ->check(CLI::Range(0U, 100U))
+        ->transform(whole_between(0, 100))
         ->capture_default_str();
     command->callback([=, &chosen] {
         chosen = [options, get_percent] { return run_kv(*options, *get_percent); };
@@ -179,7 +184,7 @@ void add_rpc(CLI::App& parent, Action& chosen) {
         ->add_option("--response-memory", *memory,
                      "Bytes of all responses in the figure of section 4.2 (4G, say; the work had "
                      "several GB), at most half of what this machine has free")
-        ->transform(CLI::AsSizeValue(false))
+        ->transform(bytes_between(1, std::uint64_t{1} << 40))
         ->capture_default_str();
     auto profile = std::make_shared<ProfileOptions>();
     auto* const file = command->add_option(

@@ -1,9 +1,11 @@
 // See demo.hpp.
 #include "demo.hpp"
 
+#include <cstdint>
 #include <memory>
 
 #include "demo/demo.hpp"
+#include "numbers.hpp"
 
 namespace millrace::tools {
 
@@ -14,19 +16,15 @@ void add_demo(CLI::App& program, Action& chosen) {
     command->add_option("PATH", options->path,
                         "folder or file to send (default: /usr/lib, at most 256 MiB of it)");
     command->add_option("--limit", options->limit, "at most so many bytes of files, 1 or more")
-        ->transform(CLI::AsSizeValue(false))
-        ->check([](const std::string& bytes) {
-            return bytes == "0" ? std::string{"no file fits into 0 bytes; say 1 or more"}
-                                : std::string{};
-        });
+        ->transform(bytes_between(1, std::uint64_t{1} << 60));
     command->add_option("--record-size", options->record_size, "bytes per record, at most")
-        ->check(CLI::Range(1u, 1u << 20))
+        ->transform(whole_between(1, 1u << 20))
         ->capture_default_str();
     command->add_option("--ring", options->ring_bytes, "bytes of ring and socket buffer, per side")
-        ->transform(CLI::AsSizeValue(false))
+        ->transform(bytes_between(0, std::uint64_t{1} << 60))  // check_demo knows the range
         ->capture_default_str();
     command->add_option("--rounds", options->rounds, "how often each transport runs")
-        ->check(CLI::Range(1u, 1000u))
+        ->transform(whole_between(1, 1000))
         ->capture_default_str();
     command->add_option("--only", options->only, "one transport (beside unix, the baseline)")
         ->check(CLI::IsMember(demo_transports()));

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -13,8 +14,10 @@
 #include "millrace/base/log_output.hpp"
 #include "millrace/base/wait.hpp"
 #include "millrace/connect/address.hpp"
+#include "millrace/kv/store.hpp"
 #include "millrace/message/server.hpp"
 #include "millrace/message/transfer.hpp"
+#include "numbers.hpp"
 
 namespace millrace::tools {
 namespace {
@@ -66,15 +69,15 @@ void add_habits(CLI::App& command, message::ServerOptions& server) {
         .add_option("--look-ahead", server.look_ahead,
                     "Prefetch the table for the requests of so many clients before the first is "
                     "answered; default: 0")
-        ->check(CLI::Range(0u, 64u));
+        ->transform(whole_between(0, 64));
     command
         .add_option("--gather", server.gather_turns,
                     "Post what goes to one end together, for so many turns; default: 1, at once")
-        ->check(CLI::Range(1u, 64u));
+        ->transform(whole_between(1, 64));
     command
         .add_option("--group", server.group_clients,
                     "Serve clients in groups of so many that take turns; default: 0, all at once")
-        ->check(CLI::Range(0u, 65536u));
+        ->transform(whole_between(0, 65536));
     command.add_flag("!--no-inline", server.posting.inlines,
                      "Small messages do not travel within their work requests");
     command.add_flag("!--no-chain", server.posting.chains,
@@ -92,7 +95,7 @@ void add_serve(CLI::App& parent, Action& chosen) {
     command
         ->add_option("--memory", options->server.store.memory_bytes,
                      "For items and their table, as in 512m or 4g")
-        ->transform(CLI::AsSizeValue(false))
+        ->transform(bytes_between(kv::least_memory, std::uint64_t{1} << 40))
         ->capture_default_str();
     add_choice(*command, "--when-full", {"refuse", "evict"},
                "refuse (default): new items are not taken; evict: the least recently used go",
@@ -110,15 +113,16 @@ void add_serve(CLI::App& parent, Action& chosen) {
     command
         ->add_option("--threads", options->server.threads.count,
                      "That serve, each its own clients; 1 to 256")
-        ->check(CLI::Range(1u, 256u))
+        ->transform(whole_between(1, 256))
         ->capture_default_str();
     command
         ->add_option("--cores", options->server.threads.cores,
                      "Processors to pin them to, as in 0,2")
+        ->transform(whole_between(0, std::numeric_limits<int>::max()))
         ->delimiter(',')
         ->type_name("NUMBERS");
     command->add_option("--clients", options->server.messages.max_clients, "At a time, at most")
-        ->check(CLI::Range(1u, 65536u))
+        ->transform(whole_between(1, 65536))
         ->capture_default_str();
     add_choice(*command, "--polling", {"auto", "flag", "dense"},
                "How it finds who has written; default: auto (docs/messaging.md)",
@@ -192,12 +196,14 @@ void add_asked(CLI::App& parent, const Asked& one, Action& chosen) {
     }
     if (one.value) command->add_option("value", options->value, "At most 1 MiB");
     if (one.conditions) {
-        command->add_option("--if-version", options->if_version,
-                            "Only if the item has this version; 0: only if there is none");
+        command
+            ->add_option("--if-version", options->if_version,
+                         "Only if the item has this version; 0: only if there is none")
+            ->transform(whole_between(0, std::numeric_limits<kv::Version>::max()));
     }
     if (word == "set") {
         command->add_option("--expires", options->expires_seconds, "Seconds that the item is kept")
-            ->check(CLI::Range(0.001, 3.0e9));
+            ->transform(fraction_between(0.001, 3.0e9));
     }
     if (word == "set" || word == "get") {
         command->add_flag("--show-version", options->show_version,
@@ -213,7 +219,7 @@ void add_asked(CLI::App& parent, const Asked& one, Action& chosen) {
                     std::chrono::nanoseconds{static_cast<std::int64_t>(seconds * 1e9)};
             },
             "Seconds to wait for the server and its answer; default: 5")
-        ->check(CLI::Range(0.001, 1e6));
+        ->transform(fraction_between(0.001, 1e6));
     add_transport(*command, options->transport);
     add_transfers(*command, options->requests, options->answers);
     add_fallback(*command, options->fallback);
@@ -236,16 +242,16 @@ void add_bench(CLI::App& parent, Action& chosen) {
         ->type_name("ADDRESS");
     auto port = std::make_shared<std::uint16_t>(0);
     command->add_option("-p,--port", *port, "Of a server that is given as a host alone")
-        ->check(CLI::Range(1, 65535));
+        ->transform(whole_between(1, 65535));
     command->add_option("--clients,-n", load.clients, "How many; each in a thread of its own")
-        ->check(CLI::Range(1u, 4096u))
+        ->transform(whole_between(1, 4096))
         ->capture_default_str();
     command
         ->add_option("--threads", load.threads,
                      "So many drive the clients, without a sleep; default: 0, one for each client")
-        ->check(CLI::Range(0u, 256u));
+        ->transform(whole_between(0, 256));
     command->add_option("--outstanding", load.outstanding, "Requests of a client at a time")
-        ->check(CLI::Range(1u, 4096u))
+        ->transform(whole_between(1, 4096))
         ->capture_default_str();
     command
         ->add_option_function<double>(
@@ -255,25 +261,27 @@ void add_bench(CLI::App& parent, Action& chosen) {
                     std::chrono::nanoseconds{static_cast<std::int64_t>(seconds * 1e9)};
             },
             "How long; default: 2")
-        ->check(CLI::Range(0.001, 1e6));
-    command->add_option("--operations,--ops,-o", load.operations,
-                        "Of all clients together, in place of a time");
+        ->transform(fraction_between(0.001, 1e6));
+    command
+        ->add_option("--operations,--ops,-o", load.operations,
+                     "Of all clients together, in place of a time")
+        ->transform(whole_between(1, std::uint64_t{1} << 40));
     command
         ->add_option("--rate", load.offered_per_second,
                      "Requests that all clients together offer in a second, whatever the answers "
                      "do; latencies count from when each was due. Default: as fast as answers come")
-        ->check(CLI::Range(0.001, 1e9));
+        ->transform(fraction_between(0.001, 1e9));
     command->add_option("--keys", load.keys, "Different keys")
-        ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 40))
+        ->transform(whole_between(1, std::uint64_t{1} << 40))
         ->capture_default_str();
     command->add_option("--key-bytes", load.key_bytes)
-        ->check(CLI::Range(std::size_t{8}, kv::longest_key))
+        ->transform(whole_between(8, kv::longest_key))
         ->capture_default_str();
     command->add_option("--value-bytes", load.value_bytes)
-        ->check(CLI::Range(std::size_t{0}, kv::longest_value))
+        ->transform(whole_between(0, kv::longest_value))
         ->capture_default_str();
     command->add_option("--get-percent", load.get_percent, "GETs of all requests; the others SET")
-        ->check(CLI::Range(0u, 100u))
+        ->transform(whole_between(0, 100))
         ->capture_default_str();
     add_wait(*command, load.client.wait);
     add_habits(*command, options->own);

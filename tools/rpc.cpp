@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "millrace/connect/address.hpp"
+#include "numbers.hpp"
 #include "rpc/list.hpp"
 
 namespace millrace::tools {
@@ -25,7 +26,7 @@ void add_list(CLI::App& parent, Action& chosen) {
                     std::chrono::nanoseconds{static_cast<std::int64_t>(seconds * 1e9)};
             },
             "Seconds to wait for the server and its answer; default: 5")
-        ->check(CLI::Range(0.001, 1e6));
+        ->transform(fraction_between(0.001, 1e6));
     add_json(*command, options->json);
     add_device_and_secret(*command, options->device, options->secret_file);
     command->final_callback([=, &chosen] {

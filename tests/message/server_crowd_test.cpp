@@ -1,7 +1,8 @@
 // A server and clients in processes of their own: killed at any time, stopped, hostile, coming back
 // to a session, and as many as there may be.
 //
-// MILLRACE_TEST_ROUNDS: how many join and leave (default 60, with MILLRACE_TEST_LONG 10,000).
+// MILLRACE_TEST_ROUNDS: how many join and leave (default 60, in other modes 20, with
+// MILLRACE_TEST_LONG 10,000).
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -47,7 +48,8 @@ using namespace std::chrono_literals;
 [[nodiscard]] std::uint64_t rounds() {
     const char* const asked = std::getenv("MILLRACE_TEST_ROUNDS");
     if (asked != nullptr) return std::strtoull(asked, nullptr, 10);
-    return std::getenv("MILLRACE_TEST_LONG") != nullptr ? 10'000 : 60;
+    if (std::getenv("MILLRACE_TEST_LONG") != nullptr) return 10'000;
+    return test::in_full() ? 60 : 20;
 }
 
 /// What this process holds of what clients cost.
@@ -203,7 +205,7 @@ TEST_P(ServersApart, KeepNothingOfClientsWhoComeAndGo) {
         return now;
     };
     const Held alone = held();
-    pass(20);
+    pass(std::min<std::uint64_t>(rounds() / 3, 20));
     const Held before = settled(alone);
     pass(rounds() / 2);
     const Held after = settled(before);
@@ -234,7 +236,7 @@ TEST_P(ServersApart, GetThePlacesOfKilledClientsBackWhileOthersAreServed) {
         return times;
     };
     (void)serve_until([&] { return server.stats().joined == 1; });
-    for (std::uint64_t round = 0; round < repetitions(8); ++round) {
+    for (std::uint64_t round = 0; round < repetitions(5); ++round) {
         const std::uint64_t joined = server.stats().joined;
         std::vector<ChildProcess> victims;
         for (std::uint64_t whose = 0; whose < 3; ++whose) {
@@ -258,13 +260,14 @@ TEST_P(ServersApart, LeaveStoppedClientsBehindAndGoOnWithThemLater) {
     // However long the machine takes for the others: who is stopped for longer is dropped.
     chosen.patience = std::chrono::hours{1};
     Server server = Server::listen(unique_address(), chosen);
-    ChildProcess stopped = start_client(server, 1, 30'000, 1);
+    // More than are served in the millisecond in which the 500th is.
+    ChildProcess stopped = start_client(server, 1, 8'000, 1);
     const Deadline deadline = Deadline::after(100s);
     while (server.stats().requests < 500 && !deadline.expired()) {
         (void)server.serve(echo, Deadline::after(1ms));
     }
     ASSERT_TRUE(stopped.stop());
-    ChildProcess other = start_client(server, 2, 3000, 1);
+    ChildProcess other = start_client(server, 2, repetitions(3000), 1);
     while (server.stats().left < 1 && !deadline.expired()) {
         (void)server.serve(echo, Deadline::after(1ms));
     }
@@ -769,7 +772,7 @@ TEST_P(ServersApart, ServeHundredsOfWhomFewAreActive) {
     ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &files), 0);
     files.rlim_cur = files.rlim_max;
     ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &files), 0);
-    constexpr std::size_t count = 300;
+    const std::size_t count = test::in_full() ? 300 : 150;
     if (files.rlim_cur < 30 * count) GTEST_SKIP() << "too few descriptors are allowed here";
     ServerOptions chosen = options();
     chosen.ring_bytes = 4096;
@@ -780,7 +783,7 @@ TEST_P(ServersApart, ServeHundredsOfWhomFewAreActive) {
     for (std::size_t i = 0; i < count; ++i) clients.push_back(running.connect(small));
     Bytes answer;
     std::mt19937_64 random{3};
-    for (std::uint64_t number = 0; number < 1000; ++number) {
+    for (std::uint64_t number = 0; number < repetitions(1000); ++number) {
         const std::uint64_t whose = random() % count;
         ASSERT_EQ(clients[whose].call(content(whose, number, 64), answer, patience()), Outcome::ok);
         ASSERT_EQ(answer, content(whose, number, 64));

@@ -33,7 +33,7 @@ inline std::shared_ptr<connect::Endpoint> endpoint() {
 /// that the end comes sooner.
 [[nodiscard]] inline std::chrono::seconds patience() {
     const char* const fault = std::getenv("MILLRACE_TEST_FAULT");
-    return std::chrono::seconds{fault == nullptr || *fault == '\0' ? 40 : 5};
+    return std::chrono::seconds{fault == nullptr || *fault == '\0' ? 40 : 2};
 }
 
 /// Nothing that is not done when a call returns ever will be by itself.

@@ -7,8 +7,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <deque>
+#include <limits>
 #include <random>
 #include <variant>
 
@@ -42,10 +44,13 @@ class Pace {
         std::uint64_t before = 0;
         while (std::min(source_time_, sink_time_) < whole) {
             if (source_time_ <= sink_time_) {
-                step_source();
+                source_is_idle_ = step_source();
+                if (source_is_idle_) pass(source_time_, std::min(next_of_source(), sink_time_));
             } else {
-                step_sink();
+                sink_is_idle_ = step_sink();
+                if (sink_is_idle_) pass(sink_time_, std::min(next_of_sink(), source_time_));
             }
+            if (source_is_idle_ && sink_is_idle_) pass_both();
             if (sink_time_ < whole / 5) before = read_;
         }
         return read_ - before;
@@ -65,6 +70,7 @@ class Pace {
     static constexpr double bytes_per_microsecond = 6750;
     static constexpr Microseconds of_an_action = 0.4;
     static constexpr Microseconds of_a_look = 0.05;
+    static constexpr Microseconds never = std::numeric_limits<Microseconds>::max();
 
     static Terms terms(Mode mode, std::uint64_t put_off_bytes = 0) {
         Terms terms;
@@ -80,10 +86,33 @@ class Pace {
         return static_cast<double>(bytes) / 65536;
     }
     /// 300 us now and then.
-    void interrupt(Microseconds& time, Microseconds& next) {
-        if (!course_.is_interrupted || time < next) return;
+    bool interrupt(Microseconds& time, Microseconds& next) {
+        if (!course_.is_interrupted || time < next) return false;
         time += 300;
         next = time + between_(random_);
+        return true;
+    }
+    // An end that looks and finds nothing to do goes on to the look in which it will: when
+    // something comes to it, or, as the other one may send something, to that one's time.
+    [[nodiscard]] Microseconds next_of_source() const {
+        Microseconds next = course_.is_interrupted ? source_interrupted_ : never;
+        if (!to_source_.empty()) next = std::min(next, to_source_.front().at);
+        if (!writes_.empty()) next = std::min(next, writes_.front().at);
+        return is_awaiting_ ? std::min(next, awaits_until_) : next;
+    }
+    [[nodiscard]] Microseconds next_of_sink() const {
+        const Microseconds next = course_.is_interrupted ? sink_interrupted_ : never;
+        return to_sink_.empty() ? next : std::min(next, to_sink_.front().at);
+    }
+    static void pass(Microseconds& time, Microseconds until) {
+        if (until > time) time += std::ceil((until - time) / of_a_look) * of_a_look;
+    }
+    void pass_both() {
+        const Microseconds next = std::min(next_of_source(), next_of_sink());
+        ASSERT_LT(next, never) << "both ends stand still";
+        pass(source_time_, next);
+        pass(sink_time_, next);
+        source_is_idle_ = sink_is_idle_ = false;
     }
     void offer() {
         ASSERT_EQ(
@@ -96,25 +125,31 @@ class Pace {
         return link_free_ + latency;
     }
 
-    void step_source() {
-        interrupt(source_time_, source_interrupted_);
+    /// False: it found something to do.
+    bool step_source() {
+        bool is_idle = !interrupt(source_time_, source_interrupted_);
         for (; !to_source_.empty() && to_source_.front().at <= source_time_;
              to_source_.pop_front()) {
-            ASSERT_EQ(source_.deliver(to_source_.front().message.span()), Violation::none);
+            EXPECT_EQ(source_.deliver(to_source_.front().message.span()), Violation::none);
+            is_idle = false;
         }
         for (; !writes_.empty() && writes_.front().at <= source_time_; writes_.pop_front()) {
             source_.written(writes_.front().places);
+            is_idle = false;
         }
         do {
             if (sent_ - sends_done_ < course_.sends) {
-                ASSERT_EQ(source_.send(sent_++, course_.bytes), Status::ok);
+                EXPECT_EQ(source_.send(sent_++, course_.bytes), Status::ok);
+                is_idle = false;
             }
-            act_source();
+            if (act_source()) is_idle = false;
         } while (sent_ - sends_done_ < course_.sends);
         source_time_ += of_a_look;
+        return is_idle;
     }
-    void act_source() {
-        for (;;) {
+    /// False: there was nothing to do.
+    bool act_source() {
+        for (bool has_acted = false;; has_acted = true) {
             const Action action = source_.next();
             if (const auto* const write = std::get_if<Write>(&action)) {
                 const Microseconds there = over_the_link(write->transfer.length + 64);
@@ -126,7 +161,7 @@ class Pace {
                 ++sends_done_;
                 continue;
             } else if (!stops_awaiting()) {
-                return;
+                return has_acted;
             }
             source_time_ += of_an_action;
         }
@@ -150,23 +185,28 @@ class Pace {
         return true;
     }
 
-    void step_sink() {
-        interrupt(sink_time_, sink_interrupted_);
+    /// False: it found something to do.
+    bool step_sink() {
+        bool is_idle = !interrupt(sink_time_, sink_interrupted_);
         for (; !to_sink_.empty() && to_sink_.front().at <= sink_time_; to_sink_.pop_front()) {
-            ASSERT_EQ(sink_.deliver(to_sink_.front().message.span()), Violation::none);
+            EXPECT_EQ(sink_.deliver(to_sink_.front().message.span()), Violation::none);
+            is_idle = false;
         }
-        act_sink();
+        if (act_sink()) is_idle = false;
         if (!completed_.empty()) {
+            is_idle = false;
             sink_time_ += course_.read * share(completed_.front());
             read_ += completed_.front();
             completed_.pop_front();
             offer();
-            act_sink();
+            (void)act_sink();
         }
         sink_time_ += of_a_look;
+        return is_idle;
     }
-    void act_sink() {
-        for (;;) {
+    /// False: there was nothing to do.
+    bool act_sink() {
+        for (bool has_acted = false;; has_acted = true) {
             const Action action = sink_.next();
             if (const auto* const copy = std::get_if<CopyOut>(&action)) {
                 sink_time_ += course_.copy * share(copy->length);
@@ -176,7 +216,7 @@ class Pace {
             } else if (const auto* const done = std::get_if<ReceiveDone>(&action)) {
                 completed_.push_back(done->length);
             } else {
-                return;
+                return has_acted;
             }
         }
     }
@@ -202,6 +242,8 @@ class Pace {
     bool is_awaiting_ = false;
     std::uint64_t place_ = 0;
     Microseconds awaits_until_ = 0;
+    bool source_is_idle_ = false;
+    bool sink_is_idle_ = false;
 };
 
 TEST(StreamPace, ModeDynamicKeepsUpWithTheBetterOfTheOthers) {

@@ -125,13 +125,10 @@ TEST_F(KvBadInput, APathThatIsTaken) {
 }
 
 TEST_F(KvBadInput, TooLittleMemory) {
-    for (const char* memory : {"0", "1k", "8388607"}) {
-        const CommandOutcome outcome =
-            run_command({"kv", "serve", "--listen", address_, "--memory", memory});
-        expect_failure(outcome, "too little memory");
-        expect_failure(outcome, "give it 8 MiB to 1 TiB");
+    for (const char* memory : {"0", "1k", "8388607", "much"}) {
+        expect_wrong_words({"kv", "serve", "--listen", address_, "--memory", memory},
+                           "number of bytes, from 8m to 1t");
     }
-    expect_wrong_words({"kv", "serve", "--memory", "much"}, "--memory");
     serve_item({"--memory", "8m"});
     expect_nothing_is_lost();
 }

@@ -392,7 +392,7 @@ TEST_F(Kv, RefusesWrongWords) {
     EXPECT_TRUE(run_command({"kv", "serve", "--permit", "all"}).exit.exited_with(2));
     EXPECT_TRUE(run_command({"kv", "get", "k", "--server", "nowhere"}).exit.exited_with(2));
     const CommandOutcome small = run_command({"kv", "serve", "--memory", "1k"});
-    EXPECT_TRUE(small.exit.exited_with(1));
+    EXPECT_TRUE(small.exit.exited_with(2));
     EXPECT_NE(small.text.find("memory"), std::string::npos) << small.text;
 }
 

@@ -229,7 +229,7 @@ TEST_F(Perf, RefusesWhatCannotBeMeasured) {
     refused({"perf", "-c", ":1", "--tcp", "--type", "seqpacket"}, "excludes");
     refused({"perf", "-c", ":1", "--type", "datagram"}, "--type");
     refused({"perf", "-c", ":1", "-t", "0"}, "--time");
-    refused({"perf", "-c", ":1", "-l", "65m"}, "bytes in one send");
+    refused({"perf", "-c", ":1", "-l", "65m"}, "number of bytes, from 1 to 64m");
     refused({"perf", "-c", ":1", "-l", "64m", "--buffers", "64", "-P", "2"}, "bytes of buffers");
     refused({"perf", "-c", ":1", "-n", "1", "-P", "2"}, "fewer bytes than streams");
     refused({"perf", "-s", "-c", ":1"}, "excludes");

@@ -30,6 +30,7 @@ namespace {
 using millrace::test::ChildProcess;
 using millrace::test::Exit;
 using millrace::test::run_command;
+using millrace::test::run_line;
 using Outcome = millrace::test::CommandOutcome;
 using nlohmann::json;
 using testing::AllOf;
@@ -60,6 +61,23 @@ TEST_F(Soft, StatusSaysThatNobodyIsThere) {
     EXPECT_TRUE(outcome.exit.success());
     EXPECT_THAT(outcome.text, HasSubstr("no program has the soft device open on fabric"));
     EXPECT_EQ(status().size(), 0U);
+}
+
+TEST_F(Soft, StatusAndCleanSayThatTheyCannotTellWithoutProc) {
+    if (geteuid() != 0) GTEST_SKIP() << "needs root, for a mount namespace of its own";
+    for (const std::string word : {"status", "status --json", "clean"}) {
+        const Outcome outcome = run_line(
+            "exec 2>&1; unshare --mount --propagation unchanged true || exit 77\n"
+            "exec unshare --mount --propagation unchanged /bin/sh -c '"
+            "mount --make-rprivate / 2>/dev/null; mount -t tmpfs none /proc || exit 77; "
+            "exec \"$0\" soft " +
+            word + "' \"$0\"");
+        if (outcome.exit.exited_with(77)) GTEST_SKIP() << "no mounts here: " << outcome.text;
+        EXPECT_TRUE(outcome.exit.exited_with(1)) << outcome.exit << '\n' << outcome.text;
+        EXPECT_THAT(outcome.text,
+                    AllOf(HasSubstr("cannot tell who has the soft device open"),
+                          HasSubstr("it shows no process"), Not(HasSubstr("no program"))));
+    }
 }
 
 TEST_F(Soft, StatusShowsBothEndsOfAConnectionAndWhatTheyHave) {

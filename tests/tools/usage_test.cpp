@@ -3,6 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstddef>
+#include <map>
+#include <regex>
+#include <set>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -52,7 +57,7 @@ TEST(Usage, AWordTooManyIsNamed) {
 }
 
 TEST(Usage, AValueOutOfRangeIsNamed) {
-    refuses({"demo", "--limit", "0"}, "--limit", "1 or more");
+    refuses({"demo", "--limit", "0"}, "--limit", "from 1 to 1e");
     refuses({"demo", "--limit", "much"}, "--limit", "much");
     refuses({"demo", "--only", "pigeons"}, "pigeons", "flow-1", "message", "tcp");
     refuses({"demo", "--ring", "1000"}, "--ring 1000", "power of two");
@@ -61,6 +66,100 @@ TEST(Usage, AValueOutOfRangeIsNamed) {
     refuses({"cat", "listen", "unix:/nowhere/x", "--timeout", "0"}, "--timeout", "0");
     refuses({"cat", "not an address"}, "not an address");
     refuses({"soft", "run", "--mode", "wireless", "--", "true"}, "wireless");
+}
+
+/// An option that takes a number, as --help shows it: "-n,--bytes UINT:from 1 to 1e".
+struct NumericOption {
+    std::vector<std::string> command;  ///< its words
+    std::string name;
+};
+
+/// Of the command and of all below it.
+void find_numeric_options(const std::vector<std::string>& command,
+                          std::vector<NumericOption>& found) {
+    std::vector<std::string> words = command;
+    words.emplace_back("--help");
+    std::istringstream lines{run_command(words).text};
+    std::string heading;
+    for (std::string line; std::getline(lines, line);) {
+        if (!line.starts_with(' ')) heading = line;
+        static const std::regex numeric{
+            R"(^  (?:-\w,)?(--[-\w]+)\S* (?:UINT|INT|FLOAT|SECONDS|NUMBERS)\b.*)"};
+        static const std::regex below{R"(^  ([a-z]+)\b.*)"};
+        std::smatch match;
+        if (heading == "Options:" && std::regex_match(line, match, numeric)) {
+            found.push_back({command, match[1]});
+        } else if (heading == "Subcommands:" && std::regex_match(line, match, below)) {
+            std::vector<std::string> deeper = command;
+            deeper.push_back(match[1]);
+            find_numeric_options(deeper, found);
+        }
+    }
+}
+
+TEST(Usage, NoOptionTakesANumberThatIsNone) {
+    std::vector<NumericOption> options;
+    find_numeric_options({}, options);
+    // What commands need beside the option.
+    const std::map<std::string, std::vector<std::string>> needed{
+        {"cat", {"unix:/nowhere/x"}},
+        {"perf", {"-c", "unix:/nowhere/x"}},
+        {"get", {"key"}},
+        {"set", {"key", "value"}},
+        {"del", {"key"}},
+        {"exists", {"key"}},
+        {"setopt", {"sweep", "5"}},
+        {"list", {"unix:/nowhere/x"}},
+        {"rpc", {"--figure", "none"}},
+        {"flow", {"--figure", "none"}},
+        {"serve", {"--listen", "unix:/nowhere/x"}},
+        {"demo", {"/nowhere"}},
+    };
+    // 0 says something to these, or the command says itself what they need.
+    const std::set<std::string> may_be_zero{"--cores",       "--look-ahead",  "--group",
+                                            "--if-version",  "--interval",    "--ring",
+                                            "--get-percent", "--value-bytes", "kv bench --threads"};
+    std::set<std::string> seen;
+    for (const auto& [command, name] : options) {
+        std::string path;
+        for (const std::string& word : command) path += word + ' ';
+        seen.insert(path + name);
+        std::vector<std::string> values{"-5", "99999999999999999999", "nan"};
+        if (!may_be_zero.contains(name) && !may_be_zero.contains(path + name)) {
+            values.emplace_back("0");
+        }
+        for (const std::string& value : values) {
+            SCOPED_TRACE(path + name + ' ' + value);
+            std::vector<std::string> words = command;
+            if (const auto more = needed.find(command.back()); more != needed.end()) {
+                words.insert(words.end(), more->second.begin(), more->second.end());
+            }
+            words.push_back(name);
+            words.push_back(value);
+            refuses(words, name + ": '" + value + "' is not a ", "from ");
+        }
+    }
+    // It has looked at all programs and at those below.
+    for (const char* one : {"demo --limit", "cat --timeout", "perf --bytes", "kv serve --memory",
+                            "kv set --if-version", "kv bench --rate", "rpc list --timeout",
+                            "bench flow --items", "bench rpc --response-memory"}) {
+        EXPECT_TRUE(seen.contains(one)) << one;
+    }
+}
+
+TEST(Usage, BytesMayBeSaidByUnits) {
+    // Behind the words stands an address where nobody is: they were right.
+    for (const char* bytes : {"8388608", "8m", "8MiB", "8192kb", "1t"}) {
+        const Outcome outcome =
+            run_command({"kv", "serve", "--listen", "unix:/nowhere/x", "--memory", bytes});
+        EXPECT_TRUE(outcome.exit.exited_with(1)) << outcome.text;
+        EXPECT_THAT(outcome.text, HasSubstr("/nowhere/x"));
+    }
+    for (const char* bytes : {"", "m", "8x", "8 m m", "1.5g", "0x800000", "8388607", "1025g",
+                              "16777216t", "18014398509481985k"}) {
+        refuses({"kv", "serve", "--memory", bytes},
+                "--memory: '" + std::string{bytes} + "' is not a number of bytes, from 8m to 1t");
+    }
 }
 
 TEST(Usage, HelpIsNoError) {

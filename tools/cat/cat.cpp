@@ -19,6 +19,7 @@
 #include "millrace/connect/address.hpp"
 #include "millrace/connect/admission.hpp"
 #include "millrace/stream/socket.hpp"
+#include "numbers.hpp"
 #include "stream_options.hpp"
 
 namespace millrace::tools {
@@ -128,7 +129,7 @@ void add_cat(CLI::App& program, Action& chosen) {
             [options](unsigned seconds) { options->timeout = std::chrono::seconds{seconds}; },
             "Seconds to wait for the other side (default: a sender waits 10 for its listener, a "
             "listener as long as it takes)")
-        ->check(CLI::Range(1u, 31'536'000u));
+        ->transform(whole_between(1, 31'536'000));
     add_stream_mode(*command, options->mode);
     add_device_and_secret(*command, options->device, options->secret_file);
     command->final_callback([=, &chosen] {

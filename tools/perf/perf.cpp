@@ -1,9 +1,12 @@
 // The arguments of `millrace perf`, see perf.hpp.
 #include "perf/perf.hpp"
 
+#include <cstdint>
 #include <memory>
+#include <string>
 
 #include "millrace/connect/address.hpp"
+#include "numbers.hpp"
 #include "stream_options.hpp"
 
 namespace millrace::tools {
@@ -25,25 +28,25 @@ void add_perf(CLI::App& program, Action& chosen) {
     command->add_flag("-1,--one-off", server->one_off, "The server ends behind one measurement")
         ->needs(serves);
     command->add_option("-t,--time", plan.seconds, "Seconds to send for")
-        ->check(CLI::Range(1u, perf::Plan::most_seconds))
+        ->transform(whole_between(1, perf::Plan::most_seconds))
         ->capture_default_str()
         ->needs(asks);
     command
         ->add_option("-n,--bytes", plan.bytes,
                      "Send so many bytes, of all streams of a way, as in 512m; not for a time")
-        ->transform(CLI::AsSizeValue(false))
+        ->transform(bytes_between(1, std::uint64_t{1} << 60))
         ->needs(asks);
     command
         ->add_option("-l,--length", plan.length,
                      "Bytes of one send and of one receive, up to 64m (default 1m)")
-        ->transform(CLI::AsSizeValue(false))
+        ->transform(bytes_between(1, perf::Plan::most_length))
         ->needs(asks);
     command->add_option("-P,--parallel", plan.streams, "Streams at once, a thread each")
-        ->check(CLI::Range(1u, perf::Plan::most_streams))
+        ->transform(whole_between(1, perf::Plan::most_streams))
         ->capture_default_str()
         ->needs(asks);
     command->add_option("--buffers", plan.buffers, "Sends of a stream at once, and receives")
-        ->check(CLI::Range(1u, perf::Plan::most_buffers))
+        ->transform(whole_between(1, perf::Plan::most_buffers))
         ->capture_default_str()
         ->needs(asks);
     auto* reverse = command
@@ -70,7 +73,13 @@ void add_perf(CLI::App& program, Action& chosen) {
                 client->interval = std::chrono::milliseconds{static_cast<int>(seconds * 1000)};
             },
             "Seconds between lines; 0: only the end (default 1)")
-        ->check(CLI::IsMember({0.0}) | CLI::Range(0.1, 3600.0))
+        ->transform(fraction_between(0, 3600))
+        ->check([](const std::string& seconds) {
+            const double between = std::stod(seconds);
+            return between == 0 || between >= 0.1
+                       ? std::string{}
+                       : std::string{"lines are at least 0.1 s apart; 0: only the end"};
+        })
         ->type_name("SECONDS")
         ->needs(asks);
     add_json(*command, client->json)->needs(asks);

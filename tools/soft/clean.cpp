@@ -15,8 +15,8 @@
 
 #include <fmt/format.h>
 
-#include "millrace/soft/survey.hpp"
 #include "output.hpp"
+#include "soft/seen.hpp"
 
 namespace millrace::tools {
 namespace {
@@ -62,7 +62,7 @@ void print_line(fmt::format_string<Args...> format, Args&&... args) {
 }  // namespace
 
 int clean(bool dry_run) {
-    const soft::Survey survey = soft::survey();
+    const soft::Survey survey = seen();
     int failures = 0;
     std::size_t found = 0;
 

@@ -7,8 +7,8 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "millrace/soft/survey.hpp"
 #include "output.hpp"
+#include "soft/seen.hpp"
 
 namespace millrace::tools {
 namespace {
@@ -145,7 +145,7 @@ std::string text_of(const soft::Participant& one,
 
 int show_status(const std::string& fabric, const JsonOutput& json) {
     json.check();
-    const soft::Survey survey = soft::survey(fabric);
+    const soft::Survey survey = seen(fabric);
     if (json.wanted()) {
         Json all{{"participants", Json::array()}};
         for (const auto& one : survey.participants) all["participants"].push_back(as_json(one));

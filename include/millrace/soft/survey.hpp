@@ -69,6 +69,12 @@ struct Survey {
     std::vector<Leftover> leftovers;
     std::size_t processes_looked_into = 0;
     std::size_t processes_closed_to_us = 0;  ///< of other users, for instance
+
+    /// Whether /proc shows processes: this one is always among them. If not, that nobody was found
+    /// says nothing.
+    [[nodiscard]] bool sees_processes() const noexcept {
+        return processes_looked_into + processes_closed_to_us != 0;
+    }
 };
 
 /// `fabric` empty: all of them.

@@ -21,10 +21,11 @@ ibv_mw* alloc_mw(ibv_pd* pd, ibv_mw_type type) noexcept {
     if (!usable(pd) || (type != IBV_MW_TYPE_1 && type != IBV_MW_TYPE_2)) return refused(EINVAL);
     Context* const owner = context_of(pd->context);
     Process& process = *owner->process;
+    std::uint32_t key = 0;
     try {
         auto window = std::make_unique<MemoryWindow>();
-        window->rkey = process.node().regions().add_window();
-        if (window->rkey == 0) return refused(ENOMEM);
+        window->rkey = key = process.node().regions().add_window();
+        if (key == 0) return refused(ENOMEM);
         window->context = pd->context;
         window->pd = pd;
         window->handle = window->index = index_of_key(window->rkey);
@@ -34,6 +35,7 @@ ibv_mw* alloc_mw(ibv_pd* pd, ibv_mw_type type) noexcept {
         owner->users.fetch_add(1);
         return window.release();
     } catch (const std::exception&) {
+        if (key != 0) process.node().regions().release_window(key);
         return refused(ENOMEM);
     }
 }

@@ -150,11 +150,10 @@ std::uint32_t RegionTable::add_window() {
     std::uint32_t key = new_key();
     // The program makes the low bits of a window's key, 0 among them; with index 0 that is no key.
     if (key != 0 && index_of_key(key) == 0) {
-        freed_.push_back(0);
         key = new_key();
-        if (index_of_key(key) == 0) return 0;  // there was no other
+        give_back(0);
     }
-    return key;
+    return index_of_key(key) == 0 ? 0 : key;
 }
 
 void RegionTable::bind_window(std::uint32_t key, const RegionEntry& parent,
@@ -193,14 +192,13 @@ void RegionTable::release_window(std::uint32_t key) noexcept {
 }
 
 std::uint32_t RegionTable::new_key() {
-    std::uint32_t index = 0;
+    if (never_used_ == regions_per_node && freed_.empty()) return 0;
+    std::uint32_t index = never_used_;
     if (never_used_ < regions_per_node) {
-        index = never_used_++;
-    } else if (!freed_.empty()) {
+        ++never_used_;
+    } else {
         index = freed_.front();
         freed_.pop_front();
-    } else {
-        return 0;
     }
     std::uint8_t& generation = generations_[index];
     if (++generation == 0) generation = 1;

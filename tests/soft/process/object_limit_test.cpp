@@ -1,8 +1,12 @@
 // Objects that no table bounds: as many as ibv_query_device says can be made, and no more.
 #include <cerrno>
+#include <cstddef>
+#include <cstdint>
 #include <functional>
+#include <utility>
 #include <vector>
 
+#include "rpc/allocations.hpp"
 #include "soft/station.hpp"
 
 namespace millrace::test {
@@ -59,6 +63,47 @@ TEST_F(ObjectLimits, HoldForSharedReceiveQueues) {
     init.attr = {1, 1, 0};
     use_up<ibv_srq>(
         device.max_srq, 0, [&] { return soft::create_srq(station.pd, &init); }, soft::destroy_srq);
+}
+
+/// As many windows as there is room for.
+std::vector<ibv_mw*> all_windows(ibv_pd* pd) {
+    std::vector<ibv_mw*> made;
+    while (ibv_mw* const window = ibv_alloc_mw(pd, IBV_MW_TYPE_1)) made.push_back(window);
+    EXPECT_EQ(errno, ENOMEM);
+    return made;
+}
+
+TEST_F(ObjectLimits, LoseNoKeyToWindows) {
+    // Windows have keys of one table with regions, but that of the first place, which is the
+    // station's region's.
+    std::vector<ibv_mw*> made = all_windows(station.pd);
+    const std::size_t room = made.size();
+    ASSERT_GT(room, 10U);
+    for (ibv_mw* const window : made) EXPECT_EQ(ibv_dealloc_mw(window), 0);
+
+    int failed = 0;
+    for (int others = 0;; ++others) {
+        const rpc::FailingAllocation short_of_memory{static_cast<std::uint64_t>(others)};
+        ibv_mw* const window = ibv_alloc_mw(station.pd, IBV_MW_TYPE_1);
+        if (window == nullptr) {
+            ++failed;
+            continue;
+        }
+        EXPECT_EQ(ibv_dealloc_mw(window), 0);
+        break;
+    }
+    EXPECT_GE(failed, 2);  // the window's own memory, and its place among the others
+    made = all_windows(station.pd);
+    EXPECT_EQ(made.size(), room);
+
+    // The first place comes free, which is of no use to windows, but still is to a region.
+    EXPECT_EQ(soft::dereg_mr(std::exchange(station.mr, nullptr)), 0);
+    EXPECT_EQ(ibv_alloc_mw(station.pd, IBV_MW_TYPE_1), nullptr);
+    EXPECT_EQ(ibv_alloc_mw(station.pd, IBV_MW_TYPE_1), nullptr);
+    station.mr = soft::reg_mr(station.pd, station.memory, 4096,
+                              reinterpret_cast<std::uint64_t>(station.memory), 0);
+    EXPECT_NE(station.mr, nullptr);
+    for (ibv_mw* const window : made) EXPECT_EQ(ibv_dealloc_mw(window), 0);
 }
 
 }  // namespace
