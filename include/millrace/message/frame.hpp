@@ -52,7 +52,8 @@ enum FrameFlags : std::uint8_t {
     frame_skip = 4,
     frame_close = 8,  ///< no message: the sender sends no more
 };
-/// Every flag of a piece of a message; larger values are frames without a message.
+/// Every flag of a piece of a message; larger values are frames without one, or that take more than
+/// their bytes.
 inline constexpr std::uint8_t frame_piece_flags = frame_more | frame_continues;
 
 /// Bytes of the ring that a piece of `length` bytes takes.
