@@ -58,6 +58,16 @@ const BarRegistration sockets_to_batches{ratio_of(
     "requests a second of 16 clients, 16 each in a message, to Unix sockets with epoll", 8,
     Sense::at_least, [] { return load_of_many({.window = 16, .batches = true}).per_second; },
     [] { return load_over_sockets(16, 16, 200'000); })};
+/// Beside it: what is to be had of the machine by batches that no library lays, finds or answers,
+/// where they lie one behind the other in rings of 16 KiB, and where each begins a page.
+const BarRegistration sockets_to_bare{ratio_of(
+    "the same of bare batches, one behind the other, to Unix sockets with epoll", 0,
+    Sense::reported, [] { return bare_batches({.places = 13}); },
+    [] { return load_over_sockets(16, 16, 200'000); })};
+const BarRegistration sockets_to_bare_pages{ratio_of(
+    "the same of bare batches, each in a page, to Unix sockets with epoll", 0, Sense::reported,
+    [] { return bare_batches({.places = 4, .stride = 4096}); },
+    [] { return load_over_sockets(16, 16, 200'000); })};
 const BarRegistration sockets_one_by_one{ratio_of(
     "requests a second of 16 clients, one each, to Unix sockets with epoll", 8, Sense::at_least,
     [] { return load_of_many({}).per_second; }, [] { return load_over_sockets(16, 1, 50'000); })};
@@ -94,14 +104,11 @@ Bar value_of(std::string name, double limit, Sense sense, std::string unit,
                 return rounds.run().summary("ours");
             }};
 }
-const BarRegistration fairness{value_of("least served of 64 clients at full load to their mean",
-                                        0.8, Sense::at_least, "x", [] {
-                                            return load_of_many({.polling = Polling::dense,
-                                                                 .connected = 64,
-                                                                 .active = 64,
-                                                                 .window = 8})
-                                                .least_to_mean;
-                                        })};
+const BarRegistration fairness{value_of(
+    "least served of 64 clients at full load to their mean", 0.8, Sense::at_least, "x", [] {
+        return load_of_many({.polling = Polling::dense, .connected = 64, .active = 64, .window = 8})
+            .least_to_mean;
+    })};
 double most_of_fewer_threads() {
     double most = 0;
     for (const std::size_t threads : {1, 2, 4, 8, 16, 32}) {

@@ -61,6 +61,18 @@ base::Status Channel::Core::post_gathered() noexcept {
     return show_progress();
 }
 
+base::Status Channel::Core::commit_apart_if_roomy(std::size_t size) noexcept {
+    const std::uint64_t extent = frame_bytes_apart(writer.position(), size);
+    // What the peer has told of since there was no room last.
+    take_consumed(page().credit.load());
+    if (ended_sending != base::Status::ok) return ended_sending;
+    reusable = consumed.value();
+    if (writer.free_bytes(reusable) < extent + writer.size() / 2) return commit(size, frame_whole);
+    (void)writer.commit_apart(size);
+    room = std::min(writer.free_bytes(reusable), writer.to_the_end());
+    return count_sent(show_progress(), size, frame_whole);
+}
+
 base::Status Channel::Core::make_room(std::size_t size) noexcept {
     show_now_and_then();
     if (readiness == nullptr) [[likely]]

@@ -207,6 +207,9 @@ struct Channel::Core {
     [[gnu::always_inline]] base::Status commit(std::size_t size, std::uint8_t flags) noexcept {
         return sent(writer.commit(size, flags), size, flags);
     }
+    /// The same of a message that has the rest of its block to itself, if the ring stays half empty
+    /// all the same. Only where frames are stored.
+    base::Status commit_apart_if_roomy(std::size_t size) noexcept;
     /// Sends a copy of a piece for which there is room.
     [[gnu::always_inline]] base::Status send(std::span<const std::byte> piece,
                                              std::uint8_t flags) noexcept {
@@ -341,6 +344,17 @@ struct Channel::Core {
     [[nodiscard, gnu::always_inline]] bool finds_whole(std::size_t most,
                                                        std::uint64_t& length) const noexcept {
         return !is_not_plain && reader.front_whole(most, length);
+    }
+    /// The same of one that has the rest of its block to itself.
+    [[nodiscard, gnu::always_inline]] bool finds_apart(std::size_t most,
+                                                       std::uint64_t& length) const noexcept {
+        return !is_not_plain && reader.front_apart(most, length);
+    }
+    /// Goes on behind that.
+    [[nodiscard]] bool pass_apart(std::uint64_t length) noexcept {
+        empty_looks = 0;
+        reader.release_apart(length);
+        return released(length);
     }
     /// Goes on behind it: it has been copied. True: tell_peer() is due.
     [[nodiscard, gnu::always_inline]] bool pass_whole(std::uint64_t length) noexcept {

@@ -429,7 +429,7 @@ struct Client::State {
     }
     [[gnu::noinline]] void end_answers() noexcept {
         answers.close();
-        line->pass_batch(wanted != 0);
+        line->pass_batch();
     }
     /// What is no answer that lies in the ring and is awaited. False: it is none to any request. It
     /// parses the message by itself, so that the most frequent case keeps the head in registers.

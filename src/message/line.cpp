@@ -25,6 +25,7 @@ base::Status Line::look_at_fetched(std::span<const std::byte>& message) {
     arrived_ = large_->arrival();
     if (arrived_ != Arrival::none) {
         taken_ = nothing;
+        apart_ = 0;
         message = large_->message();
         return arrived_ == Arrival::no_memory ? base::Status::too_large : base::Status::ok;
     }
@@ -117,13 +118,14 @@ base::Status Line::look_in_pieces(std::span<const std::byte>& message) {
     const base::Status status = core_->look(piece);
     if (status != base::Status::ok) return status;
     if (!piece.first || !piece.last) return put_together(piece, message);
-    taken_ = piece.payload.size();
+    note_found(piece);
     message = piece.payload;
     return status;
 }
 
 base::Status Line::put_together(Piece piece, std::span<const std::byte>& message) {
     taken_ = nothing;
+    apart_ = 0;
     for (int i = 0; i < pieces_of_a_look; ++i) {
         const std::size_t size = piece.payload.size();
         if (piece.first) {
@@ -133,7 +135,7 @@ base::Status Line::put_together(Piece piece, std::span<const std::byte>& message
         }
         if (piece.first && piece.last) {
             assembling_ = false;
-            taken_ = size;
+            note_found(piece);
             message = piece.payload;
             return base::Status::ok;
         }
@@ -164,6 +166,10 @@ base::Status Line::put_together(Piece piece, std::span<const std::byte>& message
 
 void Line::pass_otherwise() noexcept {
     if (is_wire()) return wire_->pass();
+    if (apart_ != 0) {
+        if (core_->pass_apart(std::exchange(apart_, 0))) (void)core_->tell_peer();
+        return;
+    }
     if (arrived_ != Arrival::none) {
         arrived_ = Arrival::none;
         large_->pop();

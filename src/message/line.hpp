@@ -112,10 +112,23 @@ class Line {
         }
     }
 
-    /// The same of a batch, whose lines this end has all to itself then.
-    void pass_batch(bool takes = false) noexcept {
-        if (in_place() && takes && takes_lines_) take_all_lines();
-        pass(takes);
+    /// The same of finds_whole() for what may be a batch, which may have the rest of its block to
+    /// itself.
+    [[nodiscard, gnu::always_inline]] bool finds_batch(
+        std::span<const std::byte>& message) noexcept {
+        if (finds_whole(message)) return true;
+        std::uint64_t length = 0;
+        if (receives_otherwise_ || !core_->finds_apart(largest_ring, length)) return false;
+        note_apart(length);
+        message = {core_->reader.payload(), length};
+        return true;
+    }
+    /// pass() of a batch, whose lines this end has all to itself then.
+    void pass_batch() noexcept {
+        if (takes_lines_ && (in_place() || apart_ != 0)) {
+            take_all_lines(in_place() ? taken_ : apart_);
+        }
+        pass();
     }
 
     // --- sending
@@ -148,6 +161,12 @@ class Line {
     }
     base::Status commit_batch(std::size_t size) noexcept {
         last_batch_ = size;
+        // A short one would rather have few lines than lines that nobody fetches too early.
+        constexpr std::size_t least_apart = 4 * frame_alignment;
+        if (size >= least_apart && core_->stores && !sends_otherwise_ &&
+            core_->writer.size() >= smallest_ring_of_blocks) {
+            return core_->commit_apart_if_roomy(size);
+        }
         return commit(size);
     }
     /// Room for a message of `size` bytes where the peer will read it, or where it is sent from,
@@ -320,6 +339,19 @@ class Line {
         return core_->send(head, payload);
     }
     [[nodiscard]] bool in_place() const noexcept { return taken_ != nothing; }
+    /// What was found lies in place, and is passed otherwise.
+    void note_apart(std::size_t length) noexcept {
+        taken_ = nothing;
+        apart_ = length;
+    }
+    /// A whole message that a look at pieces has found.
+    void note_found(const Piece& piece) noexcept {
+        if (core_->reader.is_apart()) {
+            note_apart(piece.payload.size());
+        } else {
+            taken_ = piece.payload.size();
+        }
+    }
     /// Stores to the first and the last line of a message, which are all that a short one has,
     /// before its space returns: so they are this end's alone, and the peer's stores to them, one
     /// lap later, do not wait for one line after the other.
@@ -328,9 +360,9 @@ class Line {
         ring::store_word(payload - word_bytes, 0);
         ring::store_word(payload + padded(taken_), 0);
     }
-    void take_all_lines() const noexcept {
+    void take_all_lines(std::size_t length) const noexcept {
         std::byte* const frame = const_cast<std::byte*>(core_->reader.payload()) - word_bytes;
-        for (std::size_t at = 0; at < wire_bytes(taken_); at += frame_alignment) {
+        for (std::size_t at = 0; at < wire_bytes(length); at += frame_alignment) {
             ring::store_word(frame + at, 0);
         }
     }
@@ -369,6 +401,7 @@ class Line {
     std::unique_ptr<Channel::Core> core_;
     std::size_t last_batch_ = 0;   ///< bytes of the last one that was sent
     std::size_t taken_ = nothing;  ///< bytes of the message that look() found in place
+    std::size_t apart_ = 0;        ///< the same, if that has the rest of its block to itself
     std::size_t max_message_bytes_ = 0;
     bool takes_lines_ = false;  ///< the peer stores, and this is a processor where that helps it
     /// `assembled_` is handed out until pass(), or something is to be READ, or it is a wire.

@@ -389,7 +389,7 @@ std::size_t Server::State::visit_otherwise(Peer& peer, const detail::HandlerRef&
     }
     std::span<const std::byte> message;
     std::size_t requests = 0;
-    if (peer.is_plain && peer.batches && peer.line->finds_whole(message)) {
+    if (peer.is_plain && peer.batches && peer.line->finds_batch(message)) {
         SessionHeader header;
         std::span<const std::byte> entries;
         if (parse_here(message, header, entries) && header.kind == SessionKind::request_batch) {
@@ -609,8 +609,8 @@ Server::State::Taken Server::State::take_batches(Peer& peer, SessionHeader head,
             return Taken::none;
         }
         if (peer.batch_at != 0) break;
-        peer.line->pass_batch(true);
-    } while (requests != most && !peer.is_paused && peer.line->finds_whole(message) &&
+        peer.line->pass_batch();
+    } while (requests != most && !peer.is_paused && peer.line->finds_batch(message) &&
              parse_here(message, head, entries) && head.kind == SessionKind::request_batch);
     send_answers();
     return Taken::passed;

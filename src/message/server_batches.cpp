@@ -25,7 +25,10 @@ std::size_t Server::State::expect(std::size_t place, std::size_t end,
             // A message in pieces is not looked at: its visit puts it together.
             const FrameReader& reader = peer.line->core().reader;
             std::uint64_t length = 0;
-            if (!peer.line->core().finds_whole(options.ring_bytes, length)) continue;
+            if (!peer.line->core().finds_whole(options.ring_bytes, length) &&
+                !peer.line->core().finds_apart(options.ring_bytes, length)) {
+                continue;
+            }
             message = {reader.payload(), length};
         }
         SessionHeader header;

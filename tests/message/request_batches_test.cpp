@@ -20,6 +20,8 @@
 #include <vector>
 
 #include "batch.hpp"
+#include "channel_core.hpp"
+#include "client_access.hpp"
 #include "message/hostile.hpp"
 #include "message/serving.hpp"
 #include "support/readable.hpp"
@@ -313,9 +315,10 @@ TEST_P(ServersOfBatchesByRing, LayAsManyInAMessageAsFit) {
 struct ByTurns {
     explicit ByTurns(ServerOptions options)
         : server{Server::listen(unique_address(), std::move(options))} {}
-    [[nodiscard]] Client connect() {
+    [[nodiscard]] Client connect(std::uint32_t window = 64) {
         return join_in_turns(server, [&] {
-            return Client::connect(server.address(), options_of_client(), patience());
+            return Client::connect(server.address(), options_of_client({.window = window}),
+                                   patience());
         });
     }
     /// Until what was sent has come: so many requests in turns of at most `budget` each.
@@ -337,6 +340,48 @@ struct ByTurns {
     }
     Server server;
 };
+
+TEST_P(ServersOfBatchesByRing, HaveEachBeginABlockWhereItIsStored) {
+    Running running{options()};
+    Client client = running.connect({.ring_bytes = 16384, .window = 64});
+    const Channel::Core& core = detail::ClientAccess::core(client);
+    if (!core.stores) GTEST_SKIP() << "they lie side by side";
+    for (std::uint64_t round = 0; round < 20; ++round) {
+        client.begin_batch();
+        (void)submit_some(client, 1, 0, 16, 40);
+        client.end_batch();
+        EXPECT_EQ(core.writer.position() % frame_block, 0U) << round;
+        while (client.outstanding() != 0) {
+            ASSERT_EQ(client.wait([](const Answer&) {}, patience()), Status::ok);
+        }
+        EXPECT_TRUE(GetParam().answers == Transfer::send ||
+                    core.reader.position() % frame_block == 0)
+            << round;
+    }
+}
+
+TEST_P(ServersOfBatchesByRing, LayThemSideBySideInTheOtherHalfOfTheRing) {
+    ByTurns turns{options()};
+    Client client = turns.connect(256);
+    const Channel::Core& core = detail::ClientAccess::core(client);
+    if (!core.stores) GTEST_SKIP() << "they lie side by side";
+    client.begin_batch();
+    // 13 lines each: two begin a block, and behind them lie as many as the rest of the ring holds.
+    std::uint64_t id = 0;
+    std::uint64_t sent = 0;
+    while (client.submit(content(1, sent, 34), id) == Status::ok) ++sent;
+    client.end_batch();
+    EXPECT_GE(sent, 11U * 16);
+    EXPECT_EQ(turns.serve(sent, 1024).size(), sent);
+    for (std::uint64_t taken = 0; taken != sent;) {
+        (void)turns.server.turn(echo, 1024);
+        if (client.poll([&](const Answer& answer) {
+                EXPECT_TRUE(std::ranges::equal(answer.payload, content(1, answer.id - 1, 34)));
+            }) == Status::ok) {
+            ++taken;
+        }
+    }
+}
 
 TEST_P(ServersOfBatchesByRing, CountEachRequestAgainstTheBudgetAndLetOthersInBetween) {
     if (std::getenv("MILLRACE_SOFT_MODE") != nullptr) {

@@ -47,10 +47,13 @@ enum FrameFlags : std::uint8_t {
     frame_whole = 0,      ///< a message in one piece
     frame_more = 1,       ///< further pieces of the same message follow
     frame_continues = 2,  ///< not the first piece of its message
-    frame_skip = 4,       ///< no message: the rest up to the end of the ring is unused
-    frame_close = 8,      ///< no message: the sender sends no more
+    /// Without payload: no message, and the rest up to the end of the ring is unused. With one: a
+    /// whole message, and the rest of its block is unused (`frame_block`).
+    frame_skip = 4,
+    frame_close = 8,  ///< no message: the sender sends no more
 };
-/// Every flag of a piece of a message; larger values are frames without a message.
+/// Every flag of a piece of a message; larger values are frames without one, or that take more than
+/// their bytes.
 inline constexpr std::uint8_t frame_piece_flags = frame_more | frame_continues;
 
 /// Bytes of the ring that a piece of `length` bytes takes.
@@ -89,6 +92,19 @@ inline constexpr std::uint64_t facts_mask = (std::uint64_t{1} << (length_bits + 
 }
 [[nodiscard]] constexpr std::uint64_t header_length(std::uint64_t header) noexcept {
     return header & ((std::uint64_t{1} << length_bits) - 1);
+}
+
+/// Rings of this size and more have blocks. A message of many lines that lies directly behind the
+/// one before is fetched too early: who reads that one has its processor fetch on beyond its end,
+/// and takes lines from who is about to write there. So one may say that the next frame begins a
+/// block; no fetch goes that far.
+inline constexpr std::uint64_t frame_block = 4096;
+inline constexpr std::uint64_t smallest_ring_of_blocks = 4 * frame_block;
+/// What a frame at `position` takes that has the rest of its block to itself.
+[[nodiscard]] constexpr std::uint64_t frame_bytes_apart(std::uint64_t position,
+                                                        std::uint64_t length) noexcept {
+    const std::uint64_t end = position + frame_bytes(length);
+    return ((end + (frame_block - 1)) & ~(frame_block - 1)) - position;
 }
 
 inline constexpr std::size_t smallest_ring = 128;

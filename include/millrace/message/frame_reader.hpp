@@ -89,6 +89,19 @@ class FrameReader {
         return length <= most && end <= reinterpret_cast<std::uintptr_t>(end_) &&
                load_frame_word(place + word_bytes + padded(length)) == trailer_word(tag_, length);
     }
+    /// The same of one that has the rest of its block to itself.
+    [[nodiscard, gnu::always_inline]] bool front_apart(std::uint64_t most,
+                                                       std::uint64_t& length) const noexcept {
+        const std::byte* const place = front_;
+        constexpr std::uint64_t flag = std::uint64_t{frame_skip} << length_bits;
+        length = load_frame_word(place) ^ head_ ^ flag;
+        const std::uintptr_t end = reinterpret_cast<std::uintptr_t>(place) + wire_bytes(0) + length;
+        // One of no bytes passes over the rest of the ring, and there are rings without blocks.
+        return length - 1 < most && end <= reinterpret_cast<std::uintptr_t>(end_) &&
+               size_ >= smallest_ring_of_blocks &&
+               load_frame_word(place + word_bytes + padded(length)) ==
+                   trailer_word(tag_, flag | length);
+    }
     /// The payload of what front() has found.
     [[nodiscard]] const std::byte* payload() const noexcept { return front_ + word_bytes; }
 
@@ -99,6 +112,7 @@ class FrameReader {
         const std::uint8_t flags = header_flags(header);
         const std::uint64_t length = header_length(header);
         extent_ = frame_bytes(length);
+        is_apart_ = false;
         if (flags > frame_piece_flags) [[unlikely]]
             return pass(piece, flags, length);
         piece.payload = {payload(), length};
@@ -117,6 +131,12 @@ class FrameReader {
     [[gnu::always_inline]] void release(std::uint64_t length) noexcept {
         go_on(frame_bytes(length));
     }
+    /// … and of what front_apart() found.
+    void release_apart(std::uint64_t length) noexcept {
+        go_on(frame_bytes_apart(position_, length));
+    }
+    /// What look() found last has the rest of its block to itself.
+    [[nodiscard]] bool is_apart() const noexcept { return is_apart_; }
 
     // --- frames that come one in each receive of `slot` bytes (a power of two)
 
@@ -162,9 +182,15 @@ class FrameReader {
         tag_ = ring::frame_tag(position_, secret_);
         head_ = header_word(tag_, 0);
     }
-    /// A frame that is no message has arrived.
+    /// A frame has arrived that is no message, or takes more than its bytes.
     [[gnu::noinline]] Look pass(Piece& piece, std::uint8_t flags, std::uint64_t length) noexcept {
         if (flags == frame_close && length == 0) return Look::closed;
+        if (flags == frame_skip && length != 0 && size_ >= smallest_ring_of_blocks) {
+            extent_ = frame_bytes_apart(position_, length);
+            is_apart_ = true;
+            piece = {{payload(), length}};
+            return Look::piece;
+        }
         // A skip never comes at the beginning of the ring: so it does not lead round and round.
         if (flags != frame_skip || length != 0 || front_ == ring_) return Look::broken;
         go_on(static_cast<std::uint64_t>(end_ - front_));
@@ -182,6 +208,7 @@ class FrameReader {
     std::uint64_t tag_ = 0;
     std::uint64_t head_ = 0;  ///< header of a whole message of no bytes
     bool skipped_ = false;
+    bool is_apart_ = false;
 };
 
 }  // namespace millrace::message

@@ -79,6 +79,12 @@ class FrameWriter {
         return lay(length, flags, frame_bytes(length));
     }
 
+    /// The same of a whole message behind which the rest of its block stays unused. Precondition:
+    /// the ring has blocks, `length` is not 0, and frame_bytes_apart() of it are free.
+    Transmission commit_apart(std::uint64_t length) noexcept {
+        return lay(length, frame_skip, frame_bytes_apart(position_, length));
+    }
+
     /// Copies a piece and makes a frame of it. Precondition: as payload().
     ///
     /// The cache line of the header goes last: the receiver looks at it all the time, and would
