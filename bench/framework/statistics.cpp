@@ -16,8 +16,34 @@ double quantile(std::vector<double> values, double fraction) {
     return values[below] + (values[above] - values[below]) * part;
 }
 
+namespace {
+
+/// Of how many values, from the least on, the largest lies below the median of endless ones but for
+/// one time in ten: as often as that few of so many throws of a coin show heads.
+std::size_t values_beside_median(std::size_t of) {
+    constexpr double seldom = 0.1;
+    double exactly = std::pow(0.5, static_cast<double>(of));  // `heads` of them
+    double fewer = exactly;
+    std::size_t heads = 0;
+    while (fewer <= seldom && heads < of) {
+        exactly *= static_cast<double>(of - heads) / static_cast<double>(heads + 1);
+        fewer += exactly;
+        ++heads;
+    }
+    return heads;
+}
+
+}  // namespace
+
 Summary summarize(const std::vector<double>& values, int discarded) {
     Summary summary;
+    if (!values.empty()) {
+        auto sorted = values;
+        std::sort(sorted.begin(), sorted.end());
+        const std::size_t beside = std::max<std::size_t>(values_beside_median(values.size()), 1);
+        summary.median_low = sorted[beside - 1];
+        summary.median_high = sorted[values.size() - beside];
+    }
     summary.median = quantile(values, 0.5);
     summary.low = quantile(values, 0.25);
     summary.high = quantile(values, 0.75);

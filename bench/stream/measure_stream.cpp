@@ -1,5 +1,6 @@
 #include "stream/measure_stream.hpp"
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 #include <optional>
@@ -84,7 +85,10 @@ class Places {
 /// what takes the time.
 class Pattern {
   public:
-    explicit Pattern(const StreamCase& chosen) : bytes_{chosen.bytes}, sends_{chosen.sends} {}
+    /// `first`: the number of the first send at its ends, by which streams through the same buffers
+    /// differ.
+    explicit Pattern(const StreamCase& chosen, std::uint64_t first = 0)
+        : bytes_{chosen.bytes}, sends_{chosen.sends}, first_{first} {}
 
     /// Of the buffer of send `number` and all that take turns in it.
     void fill(std::span<std::byte> bytes, std::uint64_t number) const {
@@ -115,8 +119,10 @@ class Pattern {
         const std::uint64_t number = position / bytes_;
         const std::size_t at = position % bytes_;
         const std::size_t to_end = bytes_ - at;
-        if (at < looked) return byte_of(number, at);
-        if (bytes_ >= 2 * looked && to_end <= looked) return byte_of(number, looked - to_end);
+        if (at < looked) return byte_of(first_ + number, at);
+        if (bytes_ >= 2 * looked && to_end <= looked) {
+            return byte_of(first_ + number, looked - to_end);
+        }
         return between(number, at);
     }
     [[nodiscard]] static std::byte byte_of(std::uint64_t number, std::size_t index) noexcept {
@@ -128,12 +134,33 @@ class Pattern {
     }
     std::size_t bytes_;
     std::uint32_t sends_;
+    std::uint64_t first_;
 };
 
-StreamFlow receive_all(Pair& pair, const StreamCase& chosen) {
-    Places places{chosen, receive_bytes_of(chosen), chosen.receives};
-    auto socket = accept(pair, chosen);
+Places places_of_receives(const StreamCase& chosen) {
+    return {chosen, receive_bytes_of(chosen), chosen.receives};
+}
+
+Places places_of_sends(const StreamCase& chosen) {
+    Places places{chosen, chosen.bytes, chosen.sends};
     const Pattern pattern{chosen};
+    for (std::uint64_t at = 0; at < chosen.sends; ++at) pattern.fill(places.at(at), at);
+    return places;
+}
+
+/// What a stream took at its receiver.
+struct Received {
+    std::uint64_t bytes = 0;  ///< behind the warm-up
+    double ns = 0;
+    std::uint64_t all_bytes = 0;
+    double cpu_seconds = 0;  ///< of both processes, for all of them
+    double percent_direct = 0;
+};
+
+Received receive_all(Pair& pair, const StreamCase& chosen, Places& places,
+                     std::uint64_t first = 0) {
+    auto socket = accept(pair, chosen);
+    const Pattern pattern{chosen, first};
     const auto flags =
         chosen.wait_all ? stream::ReceiveFlags::wait_all : stream::ReceiveFlags::none;
     std::uint64_t begun = 0;
@@ -172,16 +199,14 @@ StreamFlow receive_all(Pair& pair, const StreamCase& chosen) {
     pair.meet();
     const double both = own_cpu + std::bit_cast<double>(pair.value(sender_cpu));
     require_intact(position == pair.value(sender_bytes), "the length of a stream");
-    return {.bytes_per_second = static_cast<double>(position - counted_from) * 1e9 /
-                                static_cast<double>((end - *start).count()),
-            .percent_direct = std::bit_cast<double>(pair.value(sender_direct)),
-            .cpu_seconds_per_gigabyte = both / (static_cast<double>(position) / 1e9)};
+    return {.bytes = position - counted_from,
+            .ns = static_cast<double>((end - *start).count()),
+            .all_bytes = position,
+            .cpu_seconds = both,
+            .percent_direct = std::bit_cast<double>(pair.value(sender_direct))};
 }
 
-void send_all(Pair& pair, const StreamCase& chosen) {
-    Places places{chosen, chosen.bytes, chosen.sends};
-    const Pattern pattern{chosen};
-    for (std::uint64_t at = 0; at < chosen.sends; ++at) pattern.fill(places.at(at), at);
+void send_all(Pair& pair, const StreamCase& chosen, Places& places, std::uint64_t first = 0) {
     auto socket = stream::connect(address_of_first(pair), options_of(chosen), patience());
     pair.meet();
     const double cpu = tools::cpu_time().all();
@@ -193,7 +218,7 @@ void send_all(Pair& pair, const StreamCase& chosen) {
     bool enough = false;
     while (!enough || begun != ended) {
         if (!enough && begun - ended < chosen.sends) {
-            stamp(places.at(begun).data(), chosen.bytes, begun);
+            stamp(places.at(begun).data(), chosen.bytes, first + begun);
             require(places.send(socket, begun), "a send");
             ++begun;
             enough = base::Clock::now() >= over;
@@ -211,19 +236,81 @@ void send_all(Pair& pair, const StreamCase& chosen) {
     pair.meet();
 }
 
+/// Of streams one after the other, as one.
+StreamFlow flow_of(std::span<const Received> streams) {
+    Received sum;
+    double direct_bytes = 0;
+    for (const Received& each : streams) {
+        sum.bytes += each.bytes;
+        sum.ns += each.ns;
+        sum.all_bytes += each.all_bytes;
+        sum.cpu_seconds += each.cpu_seconds;
+        direct_bytes += each.percent_direct * static_cast<double>(each.all_bytes);
+    }
+    const auto all_bytes = static_cast<double>(sum.all_bytes);
+    return {.bytes_per_second = static_cast<double>(sum.bytes) * 1e9 / sum.ns,
+            .percent_direct = direct_bytes / all_bytes,
+            .cpu_seconds_per_gigabyte = sum.cpu_seconds / (all_bytes / 1e9)};
+}
+
 }  // namespace
 
 StreamFlow measure_stream(const StreamCase& chosen) {
     const EnvironmentScope mode{"MILLRACE_SOFT_MODE", chosen.device_mode};
-    StreamFlow flow;
+    Received received;
     (void)run_pair(
         {},
         [&](Pair& pair) {
-            flow = receive_all(pair, chosen);
-            return flow.bytes_per_second;
+            Places places = places_of_receives(chosen);
+            received = receive_all(pair, chosen, places);
+            return 0;
         },
-        [&](Pair& pair) { send_all(pair, chosen); });
-    return flow;
+        [&](Pair& pair) {
+            Places places = places_of_sends(chosen);
+            send_all(pair, chosen, places);
+        });
+    return flow_of(std::span{&received, 1});
+}
+
+std::vector<StreamFlow> measure_modes(const StreamCase& chosen,
+                                      std::span<const stream::Mode> modes) {
+    if (modes.empty()) return {};
+    const EnvironmentScope mode{"MILLRACE_SOFT_MODE", chosen.device_mode};
+    // To the last and back, so that what changes steadily meanwhile is the same for all. One before
+    // them maps the buffers and teaches the sender how to copy.
+    const auto each_twice = [&](auto&& run) {
+        const std::size_t turns = 2 * modes.size();
+        StreamCase one = chosen;
+        one.mode = modes.front();
+        run(0, one, 0, true);
+        for (std::size_t turn = 0; turn < turns; ++turn) {
+            const std::size_t at = std::min(turn, turns - 1 - turn);
+            one.mode = modes[at];
+            // More than a stream has sends.
+            run(at, one, std::uint64_t{turn + 1} << 40, false);
+        }
+    };
+    std::vector<std::vector<Received>> received(modes.size());
+    (void)run_pair(
+        {},
+        [&](Pair& pair) {
+            Places places = places_of_receives(chosen);
+            each_twice([&](std::size_t at, const StreamCase& one, std::uint64_t first,
+                           bool is_warm_up) {
+                const Received each = receive_all(pair, one, places, first);
+                if (!is_warm_up) received[at].push_back(each);
+            });
+            return 0;
+        },
+        [&](Pair& pair) {
+            Places places = places_of_sends(chosen);
+            each_twice([&](std::size_t, const StreamCase& one, std::uint64_t first, bool) {
+                send_all(pair, one, places, first);
+            });
+        });
+    std::vector<StreamFlow> flows;
+    for (const auto& streams : received) flows.push_back(flow_of(streams));
+    return flows;
 }
 
 double measure_stream_echo(const StreamCase& chosen, std::uint64_t echoes) {

@@ -4,7 +4,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "millrace/stream/mode.hpp"
 
@@ -36,6 +38,13 @@ struct StreamFlow {
 /// Processor time is counted from the first byte to the last, of as many bytes as were sent. Throws
 /// Error.
 [[nodiscard]] StreamFlow measure_stream(const StreamCase& chosen);
+
+/// The same in each of `modes` in place of the case's: behind one stream to warm up two of each
+/// mode, from the first mode to the last and back, all through the same buffers at both ends and by
+/// the same two processes. Where a buffer's pages lie, and whether they are huge, makes some ten
+/// percent from one allocation to the next. Throws Error.
+[[nodiscard]] std::vector<StreamFlow> measure_modes(const StreamCase& chosen,
+                                                    std::span<const stream::Mode> modes);
 
 /// Nanoseconds to and fro, of which each way is one send into one receive that waits for it.
 [[nodiscard]] double measure_stream_echo(const StreamCase& chosen, std::uint64_t echoes);

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "millrace/base/clock.hpp"
+#include "millrace/base/copy_bytes.hpp"
 
 #if defined(__x86_64__)
 #include <emmintrin.h>
@@ -136,7 +137,7 @@ void copy_for_peer(std::byte* to, const std::byte* from, std::size_t bytes) noex
     const auto width = std::max(static_cast<std::size_t>(std::bit_width(bytes)), least);
     CopyChoice& choice = choices[std::min(width - least, sizes - 1)];
     if (choice.begin(ticks(), bytes) == CopyChoice::Way::cached) {
-        std::memcpy(to, from, body);
+        copy_bytes(to, from, body);
     } else {
         copy_past_caches(to, from, body);
     }

@@ -2,12 +2,13 @@
 // can take is stored from where it lies, and needs neither.
 #include "socket_core.hpp"
 
-#include <cstring>
 #include <exception>
 #include <memory>
 #include <utility>
 
 #include <fmt/format.h>
+
+#include "millrace/base/copy_bytes.hpp"
 
 namespace millrace::stream {
 
@@ -24,7 +25,7 @@ void Socket::Core::make_postable(Send& send, bool patient) {
         send.lkey = send.region->lkey();
         return;
     }
-    std::memcpy(copy, send.data, send.length);
+    base::copy_bytes(copy, send.data, send.length);
     send.data = copy;
     send.lkey = copies->memory.region().lkey();
     send.is_copy = true;

@@ -3,7 +3,6 @@
 #include "socket_core.hpp"
 
 #include <cstdint>
-#include <cstring>
 #include <string>
 #include <utility>
 #include <variant>
@@ -11,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "millrace/base/clock.hpp"
+#include "millrace/base/copy_bytes.hpp"
 #include "millrace/base/long_copy.hpp"
 
 namespace millrace::stream {
@@ -111,7 +111,7 @@ void Socket::Core::perform(const Write& write) noexcept {
             if (piece.length >= base::least_long_copy) {
                 base::copy_for_peer(at, from, piece.length);
             } else {
-                std::memcpy(at, from, piece.length);
+                base::copy_bytes(at, from, piece.length);
             }
             at += piece.length;
         }
@@ -200,8 +200,8 @@ void Socket::Core::post(Request request, ring::Signal signal) noexcept {
 }
 
 void Socket::Core::perform(const CopyOut& copy) noexcept {
-    std::memcpy(receives[copy.receive].data + copy.offset, memory.data() + copy.ring_offset,
-                copy.length);
+    base::copy_bytes(receives[copy.receive].data + copy.offset, memory.data() + copy.ring_offset,
+                     copy.length);
     take_ring_lines(copy.ring_offset, copy.length);
 }
 

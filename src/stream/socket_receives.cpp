@@ -3,11 +3,12 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstring>
 #include <memory>
 #include <new>
 #include <numeric>
 #include <utility>
+
+#include "millrace/base/copy_bytes.hpp"
 
 namespace millrace::stream {
 
@@ -172,7 +173,7 @@ Status Socket::Core::read_some(std::span<std::byte> into, std::size_t& size) {
         }
     }
     size = std::min(into.size(), landed_size);
-    if (size != 0) std::memcpy(into.data(), landed, size);
+    if (size != 0) base::copy_bytes(into.data(), landed, size);
     landed += size;
     landed_size -= size;
     if (keeps_messages() && landed_size != 0) {
@@ -197,7 +198,7 @@ Status Socket::Core::read_ring(std::span<std::byte> into, std::size_t& size) noe
     // Twice, where the ring ends in between.
     while (size < into.size() && connection->lend(found)) {
         const std::size_t length = std::min<std::size_t>(into.size() - size, found.length);
-        std::memcpy(into.data() + size, memory.data() + found.ring_offset, length);
+        base::copy_bytes(into.data() + size, memory.data() + found.ring_offset, length);
         take_ring_lines(found.ring_offset, length);
         connection->give_back(length, true);
         size += length;

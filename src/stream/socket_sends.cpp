@@ -3,8 +3,9 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstring>
 #include <utility>
+
+#include "millrace/base/copy_bytes.hpp"
 
 namespace millrace::stream {
 
@@ -118,7 +119,7 @@ Status Socket::Core::write_some(std::span<const std::byte> from, std::size_t& si
         length = std::min(length, most_written);
         copy = stage(length);
         if (copy == nullptr) return Status::full;
-        std::memcpy(copy, from.data(), length);
+        base::copy_bytes(copy, from.data(), length);
     }
     Send& send = add_send(from.first(length), 0);
     send.is_internal = true;

@@ -79,6 +79,16 @@ TEST(SummaryOfValues, GivesMedianQuartilesAndExtremes) {
     EXPECT_EQ(summary.discarded, 2);
 }
 
+TEST(SummaryOfValues, SaysWhereTheMedianOfEndlessRoundsLies) {
+    const auto few = summarize({3, 1, 2});
+    EXPECT_DOUBLE_EQ(few.median_low, 1) << "less is not known";
+    EXPECT_DOUBLE_EQ(few.median_high, 3);
+    const auto more = summarize({9, 8, 7, 6, 5, 4, 3, 2, 1});
+    EXPECT_DOUBLE_EQ(more.median_low, 3) << "two of nine or fewer are below it 46 times in 512";
+    EXPECT_DOUBLE_EQ(more.median_high, 7);
+    EXPECT_DOUBLE_EQ(summarize({}).median_low, 0);
+}
+
 TEST(RoundsThatCount, LeaveOutCacheLineTimesFarFromTheMedianEitherWay) {
     EXPECT_EQ(rounds_that_count({230, 240, 235, 900, 60}, 1.5),
               (std::vector<bool>{true, true, true, false, false}));
@@ -256,23 +266,51 @@ TEST_F(RoundsOfPairs, OfManyPointsGiveTheWorstRatio) {
     EXPECT_DOUBLE_EQ(least.measure(options).median, 1.5) << "b to c";
     const auto most = worst_ratio_bar("test", "most", 1, Sense::at_most, points);
     EXPECT_DOUBLE_EQ(most.measure(options).median, 4) << "a to d";
-    EXPECT_EQ(told, 6) << "both points are short of the second bar, and measured twice";
+    EXPECT_EQ(told, 6) << "both points are short of the second bar, and measured on once";
     EXPECT_EQ(worst_ratio_bar("test", "none", 1, Sense::at_least, {}).measure(options).rounds, 0)
         << "does not hold";
 }
 
+/// Gives the figures in turn, and the last one from then on.
+Contender giving(std::string name, std::vector<double> figures, std::size_t& run) {
+    return {std::move(name), [figures = std::move(figures), &run] {
+                return figures[std::min(run++, figures.size() - 1)];
+            }};
+}
+
 TEST_F(RoundsOfPairs, OfAPointThatIsShortAreMoreAndAllOfThemCount) {
-    int run = 0;
+    std::size_t run = 0;
     const std::vector<BarPoint> points{
         {.ours = {taking("steady", 5)}, .others = {taking("one", 1)}},
-        {.ours = {{"unlucky", [&] { return ++run <= 2 ? 0.5 : 3.0; }}},
-         .others = {taking("another", 1)}}};
+        {.ours = {giving("unlucky", {0.5, 0.5, 3}, run)}, .others = {taking("another", 1)}}};
     const Summary worst = worst_ratio_bar("test", "least", 1, Sense::at_least, points)
                               .measure(rounds_that_all_count(2));
-    EXPECT_EQ(run, 6);
-    EXPECT_EQ(worst.rounds, 6);
+    EXPECT_EQ(run, 10) << "two of six may be what half of all are like";
+    EXPECT_EQ(worst.rounds, 10);
     EXPECT_DOUBLE_EQ(worst.median, 3);
     EXPECT_DOUBLE_EQ(worst.least, 0.5) << "those of the beginning are among them";
+}
+
+TEST_F(RoundsOfPairs, OfAPointThatWasInLuckAreMore) {
+    std::size_t run = 0;
+    const std::vector<BarPoint> points{
+        {.ours = {giving("lucky", {3, 3, 0.5}, run)}, .others = {taking("one", 1)}}};
+    const auto bar = worst_ratio_bar("test", "least", 1, Sense::at_least, points);
+    EXPECT_GE(bar.measure(rounds_that_all_count(2)).median, 1) << "both rounds keep the promise";
+    EXPECT_EQ(run, 2);
+    run = 0;
+    EXPECT_DOUBLE_EQ(bar.measure(rounds_that_all_count(3)).median, 0.5) << "one of three does not";
+    EXPECT_EQ(run, 9);
+}
+
+TEST_F(RoundsOfPairs, OfAPointAtItsLimitEnd) {
+    std::size_t run = 0;
+    const std::vector<BarPoint> points{
+        {.ours = {{"changing", [&] { return ++run % 2 == 0 ? 0.9 : 1.1; }}},
+         .others = {taking("one", 1)}}};
+    const Summary worst = worst_ratio_bar("test", "least", 1, Sense::at_least, points)
+                              .measure(rounds_that_all_count(2));
+    EXPECT_EQ(worst.rounds, 14);
 }
 
 Bar bar_measuring(double value, double limit, Sense sense, std::string group = "test") {
