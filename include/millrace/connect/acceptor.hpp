@@ -45,11 +45,11 @@ class Acceptor {
   public:
     /// Starts its thread, which calls `listener.try_accept()` whenever the listener's descriptor is
     /// readable. Each end is given to `take(End)` in the thread of `to`, in the order in which they
-    /// came. An end with a descriptor() was asked for it before, as it takes system calls. What
-    /// `try_accept` throws, and `take`, comes out of `to` as what a posted call throws, and
-    /// accepting goes on. From now on the listener belongs to that thread; it and `to` must outlive
-    /// this object. Throws Error (invalid_argument: it may not run on these cores;
-    /// resource_exhausted: no more threads, no more descriptors).
+    /// came. An end with a descriptor() was asked for it before, and has fallen asleep if it can:
+    /// both take system calls. What `try_accept` throws, and `take`, comes out of `to` as what a
+    /// posted call throws, and accepting goes on. From now on the listener belongs to that thread;
+    /// it and `to` must outlive this object. Throws Error (invalid_argument: it may not run on
+    /// these cores; resource_exhausted: no more threads, no more descriptors).
     template <class Listener, class Take>
     Acceptor(Listener& listener, base::Executor& to, Take take, const AcceptorOptions& options = {})
         : Acceptor{listener.descriptor(), [&listener] { return listener.try_accept(); }, to,
@@ -82,6 +82,7 @@ class Acceptor {
             auto accepted = (*try_accept)();
             if (!accepted) return {};
             if constexpr (requires { accepted->descriptor(); }) (void)accepted->descriptor();
+            if constexpr (requires { accepted->fall_asleep(); }) accepted->fall_asleep();
             using End = std::remove_reference_t<decltype(*accepted)>;
             return [take, end = std::make_shared<End>(std::move(*accepted))] {
                 (*take)(std::move(*end));
