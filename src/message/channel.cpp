@@ -315,6 +315,11 @@ int Channel::descriptor() {
     return core.readiness->descriptor();
 }
 
+void Channel::fall_asleep() {
+    (void)descriptor();
+    if (core_->is_unused()) core_->rest();
+}
+
 ChannelStats Channel::stats() const {
     core_->show();
     const ChannelStats stats = core_->stats();

@@ -406,6 +406,10 @@ struct Channel::Core {
     /// room if that is wanted.
     [[gnu::cold]] void rest() noexcept;
     void end_rest() noexcept;
+    /// Nothing was sent, or wanted to be, and nothing received.
+    [[nodiscard]] bool is_unused() const noexcept {
+        return counts.pieces_sent + counts.pieces_received + counts.full == 0;
+    }
     /// Another number, once something was sent or received.
     [[nodiscard]] std::uint64_t activity() const noexcept {
         return writer.position() + reader.position();

@@ -88,6 +88,10 @@ void check(const ServerOptions& options) {
         refuse("requests by a shared buffer and by shared receives",
                "clients by rc send them by the one or the other", "leave one of the two out");
     }
+    if (options.acceptor.has_value() && options.receives == Receives::shared) {
+        refuse("an acceptor, and receives that all clients share",
+               "these receives are the serving thread's", "leave one of the two out");
+    }
     const bool has_pool =
         options.receives == Receives::shared || options.transports.has(connect::Transport::ud);
     if (has_pool &&
@@ -146,7 +150,7 @@ Server::State::State(std::unique_ptr<SharedReceives> its_receives, WireHosts its
       spin_ticks{base::ticks_in(options.wait.spin)},
       statistics{"message server", figures(options.wait.adapts)} {
     crowd->join(*this);
-    hub.add(listener.descriptor(), [this] { accept(); });
+    if (!options.acceptor.has_value()) hub.add(listener.descriptor(), [this] { accept(); });
     if (shared != nullptr) {
         hub.add(shared->channel().descriptor(), [this] {
             (void)shared->channel().drain();
@@ -159,9 +163,15 @@ Server::State::State(std::unique_ptr<SharedReceives> its_receives, WireHosts its
     hub.every(std::clamp<std::chrono::nanoseconds>(options.session_patience, least_house_period,
                                                    house_period),
               [this] { keep_house(); });
+    if (options.acceptor.has_value()) {
+        acceptor.emplace(
+            listener.descriptor(), [this] { return try_accept(); }, hub,
+            [this](Newcomer newcomer) { take(std::move(newcomer)); }, *options.acceptor);
+    }
 }
 
 Server::State::~State() {
+    acceptor.reset();
     crowd->part(number);
     hub.adopt();  // whichever thread served: nobody else uses it any more
     replies->end();
@@ -289,24 +299,44 @@ std::vector<Server> Server::listen_together(
 }
 
 void Server::State::accept() {
+    while (auto newcomer = try_accept()) take(std::move(*newcomer));
+}
+
+std::optional<Server::State::Newcomer> Server::State::try_accept() {
     try {
-        while (auto line = connect::try_accept_set_up(listener, [this](connect::Link link) {
-                   if (is_by_wire(options, link.transport()))
-                       return Line{wires.meet(std::move(link))};
-                   // The peer's word is here already, so nothing is waited for.
-                   return Line{
-                       set_up_accepted(std::move(link), channel_options, base::Deadline::now(),
-                                       {.receives_by_send = options.requests_by_send,
-                                        .sends_by_send = options.answers_by_send,
-                                        .slot_bytes = options.slot_bytes,
-                                        .shared = shared.get()}),
-                       options.max_request_bytes + session_head_bytes};
-               })) {
-            add(std::move(*line));
+        return connect::try_accept_set_up(listener, [this](connect::Link link) -> Newcomer {
+            if (is_by_wire(options, link.transport())) return Newcomer{std::move(link)};
+            // The peer's word is here already, so nothing is waited for.
+            auto core = set_up_accepted(std::move(link), channel_options, base::Deadline::now(),
+                                        {.receives_by_send = options.requests_by_send,
+                                         .sends_by_send = options.answers_by_send,
+                                         .slot_bytes = options.slot_bytes,
+                                         .shared = shared.get()});
+            core->readiness = readiness_of(*core);
+            return Line{std::move(core), options.max_request_bytes + session_head_bytes};
+        });
+    } catch (const base::Error& error) {
+        base::log(base::LogLevel::warn, "message", "{}", error.what());
+        return std::nullopt;
+    }
+}
+
+void Server::State::take(Newcomer newcomer) {
+    try {
+        if (auto* const link = std::get_if<connect::Link>(&newcomer)) {
+            add(Line{wires.meet(std::move(*link))});
+        } else {
+            add(std::move(std::get<Line>(newcomer)));
         }
     } catch (const base::Error& error) {
         base::log(base::LogLevel::warn, "message", "{}", error.what());
     }
+}
+
+std::unique_ptr<connect::Readiness> Server::State::readiness_of(Channel::Core& core) const {
+    auto made = std::make_unique<connect::Readiness>(core.link.news(), options.wait.spin);
+    made->hush();
+    return made;
 }
 
 Server::State::Peer* Server::State::vacant_place() {
@@ -349,8 +379,7 @@ void Server::State::watch(Peer& peer) {
     }
     ++by_ring;
     Channel::Core& core = peer.line->core();
-    peer.readiness = std::make_unique<connect::Readiness>(core.link.news(), options.wait.spin);
-    peer.readiness->hush();
+    peer.readiness = core.readiness != nullptr ? std::move(core.readiness) : readiness_of(core);
     peer.member = hub.add(peer.readiness->descriptor(), [this, &peer] { became_readable(peer); });
     core.server_place = peer.id.place;
     core.is_told = false;

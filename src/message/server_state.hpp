@@ -37,6 +37,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <variant>
 #include <vector>
 
 #include "batch.hpp"
@@ -45,6 +46,7 @@
 #include "millrace/base/clock.hpp"
 #include "millrace/base/statistics.hpp"
 #include "millrace/base/wait_figures.hpp"
+#include "millrace/connect/acceptor.hpp"
 #include "millrace/connect/hub.hpp"
 #include "millrace/connect/readiness.hpp"
 #include "millrace/message/server.hpp"
@@ -353,7 +355,13 @@ struct Server::State {
 
     // --- joining and leaving
 
+    /// Who was let in: a line, or what the serving thread is to make a wire of.
+    using Newcomer = std::variant<connect::Link, Line>;
     void accept();
+    /// None, also where it failed, which is logged.
+    [[nodiscard]] std::optional<Newcomer> try_accept();
+    void take(Newcomer newcomer);
+    [[nodiscard]] std::unique_ptr<connect::Readiness> readiness_of(Channel::Core& core) const;
     /// Null: too many are joining.
     Peer* add(Line line);
     [[nodiscard]] Peer* vacant_place();
@@ -489,6 +497,7 @@ struct Server::State {
 
     ServerStats counts;
     mutable base::StatisticsPage statistics;
+    std::optional<connect::Acceptor> acceptor;  ///< for this object's thread: the first to go
 };
 
 }  // namespace millrace::message

@@ -55,6 +55,9 @@ expect("^soft0: |\nsoft0: ")
 run(sh -c "\"$1\" listen \"$2\" & \"$1\" \"$2\" hello there && wait $!" sh
   ${WORK}/examples/echo unix:${WORK}/echo)
 expect("^hello\nthere\n$")
+run(sh -c "\"$1\" \"$3\" 2 & \"$2\" \"$3\" hello there && \"$2\" \"$3\" goodbye && wait $!" sh
+  ${WORK}/examples/echo_many ${WORK}/examples/echo unix:${WORK}/many)
+expect("^hello\nthere\ngoodbye\n$")
 run(sh -c "\"$1\" listen \"$2\" & echo straight away | \"$1\" \"$2\" && wait $!" sh
   ${WORK}/examples/stream_copy unix:${WORK}/copy)
 expect("^straight away\n$")

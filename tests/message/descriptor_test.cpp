@@ -169,6 +169,34 @@ TEST(ChannelDescriptor, GoesQuietAndWakes) {
     }
 }
 
+TEST(ChannelDescriptor, OfAnEndThatFellAsleepTellsOfWhatIsThereAlone) {
+    {
+        LoopPair pair{{}};
+        pair.near->fall_asleep();
+        const int descriptor = pair.near->descriptor();
+        // Over a link something may be on its way, for which it is readable now and then.
+        if (pair.near->explain().find("nothing is posted") != std::string::npos) {
+            EXPECT_FALSE(is_readable(descriptor));
+        }
+        ASSERT_EQ(pair.far->try_send(message_for(1, 100)), Status::ok);
+        EXPECT_TRUE(becomes_readable(descriptor, descriptor_patience));
+    }
+    LoopPair pair{{}};
+    ASSERT_EQ(pair.far->send(message_for(1, 100), Deadline::after(40s)), Status::ok);
+    pair.near->fall_asleep();
+    EXPECT_TRUE(becomes_readable(pair.near->descriptor(), descriptor_patience));
+}
+
+TEST(ChannelDescriptor, OfAnEndThatFoundNoRoomStaysReadable) {
+    LoopPair pair{{.ring_bytes = 128}};
+    Status status = Status::ok;
+    while (status == Status::ok) status = pair.near->try_send(message_for(1, 16));
+    ASSERT_EQ(status, Status::full);
+    pair.near->fall_asleep();
+    EXPECT_TRUE(becomes_readable(pair.near->descriptor(), descriptor_patience))
+        << "its room was not asked for";
+}
+
 TEST(ChannelDescriptor, TellsOfThePeersDeathAndOfItsClose) {
     for (const bool closes : {false, true}) {
         LoopPair pair{{}};

@@ -170,6 +170,11 @@ class Channel {
     /// the last message either way. Lives as long as the channel. Throws Error
     /// (resource_exhausted). docs/loops.md.
     [[nodiscard]] int descriptor();
+    /// For who hands a new channel to the thread of such a loop, as connect::Acceptor does: the
+    /// descriptor is readable from now on if there is something, and needs no call that finds
+    /// nothing before. That takes some ten system calls, which the loop would make. Where something
+    /// was sent or received already, it is as it was. Throws Error as descriptor().
+    void fall_asleep();
 
     [[nodiscard]] ChannelStats stats() const;
     /// What was chosen and why: device, path, rings, requests per message.

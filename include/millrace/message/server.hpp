@@ -26,6 +26,7 @@
 #include <exception>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -37,6 +38,7 @@
 #include "millrace/base/error.hpp"
 #include "millrace/base/status.hpp"
 #include "millrace/base/wait.hpp"
+#include "millrace/connect/acceptor.hpp"
 #include "millrace/connect/address.hpp"
 #include "millrace/connect/admission.hpp"
 #include "millrace/connect/link.hpp"
@@ -136,6 +138,10 @@ struct ServerOptions {
     /// Who is let in: a secret that both ends must know, a budget. `own_domains` is as `protection`
     /// says; with Protection::trusted, as it is set here.
     connect::Admission admission{};
+    /// Clients are accepted in a thread of the server's own, so that they do not keep it from
+    /// requests while they come (docs/loops.md). None: in its turns. Not with Receives::shared, as
+    /// these receives are the serving thread's.
+    std::optional<connect::AcceptorOptions> acceptor{};
 };
 
 /// Counted since the server was made. Readable from outside as a statistics page, too.
