@@ -10,6 +10,7 @@
 #include <ctime>
 
 #include "millrace/base/crowd.hpp"
+#include "millrace/base/placement.hpp"
 #include "millrace/base/system_calls.hpp"
 #include "millrace/base/uncancelled.hpp"
 
@@ -69,6 +70,24 @@ ProcessorUse processor_use() noexcept {
     return {.time = time_of(CLOCK_MONOTONIC),
             .used = time_of(CLOCK_PROCESS_CPUTIME_ID),
             .processors = processors};
+}
+
+bool ServedBehindOffers::note(std::uint64_t start, std::uint64_t end) noexcept {
+    static const std::uint64_t pause_ticks = ticks_in(between_moves);
+    // Who is answered while it has the processor has a turn between two such waits.
+    static const std::uint64_t at_once = ticks_in(std::chrono::microseconds{10});
+    const bool is_next = start - last_end_ < at_once;
+    last_end_ = end;
+    in_a_row_ = is_next ? in_a_row_ + 1 : 1;
+    if (in_a_row_ < 2 || end - moved_ < pause_ticks) return false;
+    moved_ = end;
+    in_a_row_ = 0;
+    return true;
+}
+
+void detail::came_behind_offer(std::uint64_t start, std::uint64_t end) noexcept {
+    static thread_local ServedBehindOffers served;
+    if (served.note(start, end)) (void)leave_this_core();
 }
 
 void Crowd::compare(std::uint64_t now) noexcept {

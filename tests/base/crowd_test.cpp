@@ -140,6 +140,35 @@ TEST(ProcessorUse, GrowsWithWhatThreadsUse) {
     EXPECT_GT(behind.used, before.used);
 }
 
+TEST(ServedBehindOffers, TellsWhereNothingComesBetweenTwoOfThem) {
+    ServedBehindOffers served;
+    const std::uint64_t start = ticks_in(1h);
+    EXPECT_FALSE(served.note(start, start + ticks_in(4ms)));
+    const std::uint64_t next = start + ticks_in(4ms) + ticks_in(1us);
+    EXPECT_TRUE(served.note(next, next + ticks_in(4ms)));
+}
+
+TEST(ServedBehindOffers, DoesNotTellWhereThereWasATurnBetweenTwoOfThem) {
+    ServedBehindOffers served;
+    std::uint64_t at = ticks_in(1h);
+    for (int wait = 0; wait < 100; ++wait) {
+        EXPECT_FALSE(served.note(at, at + ticks_in(4ms)));
+        at += ticks_in(4ms) + ticks_in(100us);
+    }
+}
+
+TEST(ServedBehindOffers, DoesNotTellAgainAtOnce) {
+    ServedBehindOffers served;
+    std::uint64_t at = ticks_in(1h);
+    int told = 0;
+    for (auto time = 0ms; time < 1s; time += 4ms) {
+        told += served.note(at, at + ticks_in(4ms)) ? 1 : 0;
+        at += ticks_in(4ms) + ticks_in(1us);
+    }
+    EXPECT_GE(told, 5);
+    EXPECT_LE(told, 10);
+}
+
 /// Calls `on_park` instead of sleeping.
 class CallingParker final : public Parker {
   public:

@@ -97,6 +97,27 @@ class Crowd {
 /// Of this process.
 inline constinit Crowd crowd_of_process{};
 
+/// Of one thread: its waits that ended behind an offer that the crowd took. Times are in ticks.
+class ServedBehindOffers {
+  public:
+    static constexpr std::chrono::nanoseconds between_moves = std::chrono::milliseconds{100};
+    /// One that began at `start` ended at `end`. True: so did the one before it, and nothing came
+    /// in between, so what is waited for seems to run on the same processor; and it has not been
+    /// true for a while: the scheduler moves threads back to a processor that seems to have few.
+    [[nodiscard]] bool note(std::uint64_t start, std::uint64_t end) noexcept;
+
+  private:
+    std::uint64_t last_end_ = 0;
+    std::uint64_t moved_ = 0;
+    unsigned in_a_row_ = 0;
+};
+
+namespace detail {
+/// Notes such a wait of the calling thread, and moves it to another one of its processors if it
+/// shares this one with what it waits for.
+void came_behind_offer(std::uint64_t start, std::uint64_t end) noexcept;
+}  // namespace detail
+
 /// As wait_until(). In a crowd, a wait by a policy that spins, offers and then sleeps spins for a
 /// shorter time, and a turn of others does not count for more than the offer.
 template <class Ready>
@@ -132,7 +153,10 @@ Status wait_in_turns(Ready&& ready, const Deadline& deadline, const WaitPolicy& 
         } else {
             pause();
         }
-        if (ready()) return Status::ok;
+        if (ready()) {
+            if (taken == Crowd::Taken::by_crowd) detail::came_behind_offer(start, ticks());
+            return Status::ok;
+        }
         now = ticks();
         looked += taken == Crowd::Taken::by_crowd ? offer_ticks : now - before;
         if (deadline.cancelled()) return Status::cancelled;
