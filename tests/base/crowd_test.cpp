@@ -52,17 +52,17 @@ TEST(Crowd, IsNotBeforeAnyOfferWasTaken) {
 
 TEST(Crowd, IsWhereThreadsOfTheProcessHaveAllProcessors) {
     PlantedProcess process{2};
-    process.run(10ms, 2ms);
+    process.run(30ms, 2ms);
     EXPECT_TRUE(process.is_crowd());
     EXPECT_TRUE(process.was_its_own());
 }
 
 TEST(Crowd, IsWhereAPeerHasOneProcessor) {
     PlantedProcess process{2};
-    process.run(10ms, 1ms);
+    process.run(30ms, 1ms);
     EXPECT_TRUE(process.is_crowd());
     PlantedProcess of_eight{8};
-    of_eight.run(10ms, 7ms);
+    of_eight.run(30ms, 7ms);
     EXPECT_TRUE(of_eight.is_crowd());
 }
 
@@ -81,10 +81,10 @@ TEST(Crowd, IsNotWhereOtherProcessesHaveTheProcessors) {
 
 TEST(Crowd, NeedsTheWholeOfASingleProcessor) {
     PlantedProcess alone{1};
-    alone.run(10ms, 1ms);
+    alone.run(30ms, 1ms);
     EXPECT_TRUE(alone.is_crowd());
     PlantedProcess beside_peer{1};
-    beside_peer.run(10ms, 500us);
+    beside_peer.run(30ms, 500us);
     EXPECT_FALSE(beside_peer.is_crowd());
 }
 
@@ -102,20 +102,20 @@ TEST(Crowd, IsNotWhereTheProcessorsAreNotKnown) {
 
 TEST(Crowd, GoesWithTheFirstLookBehindThatOtherProcessesTakeTheProcessors) {
     PlantedProcess process{2};
-    process.run(10ms, 1ms);
+    process.run(30ms, 1ms);
     ASSERT_TRUE(process.is_crowd());
-    process.run(4ms, 200us);
+    process.run(20ms, 200us);
     EXPECT_FALSE(process.is_crowd());
     EXPECT_FALSE(process.was_its_own());
     process.run(100ms, 200us);
     EXPECT_FALSE(process.is_crowd());
-    process.run(10ms, 1ms);
+    process.run(30ms, 1ms);
     EXPECT_TRUE(process.is_crowd());
 }
 
 TEST(Crowd, GoesByItselfWhereNoOfferIsTakenAnyMore) {
     PlantedProcess process{2};
-    process.run(10ms, 1ms);
+    process.run(30ms, 1ms);
     process.pass(1ms);
     EXPECT_TRUE(process.is_crowd());
     process.pass(Crowd::holds);
@@ -124,9 +124,9 @@ TEST(Crowd, GoesByItselfWhereNoOfferIsTakenAnyMore) {
 
 TEST(Crowd, IsNotWhatAForkedProcessInherits) {
     PlantedProcess process{2};
-    process.run(10ms, 1ms);
+    process.run(30ms, 1ms);
     planted.used = 0ns;  // a new process's clock
-    process.run(4ms, 0ms);
+    process.run(10ms, 0ms);
     EXPECT_FALSE(process.is_crowd());
 }
 
@@ -214,9 +214,9 @@ TEST(WaitInTurns, IsCancelled) {
 void make_crowd(Crowd& crowd) {
     const std::uint64_t then = ticks() + ticks_in(1h);
     int names[2];
-    for (const std::uint64_t at : {then, then + ticks_in(4ms)}) {
-        planted.time += 4ms;
-        planted.used += 8ms;
+    for (const std::uint64_t at : {then, then + ticks_in(10ms)}) {
+        planted.time += 10ms;
+        planted.used += 20ms;
         for (const int& name : names) (void)crowd.came_back(at, &name);
     }
 }

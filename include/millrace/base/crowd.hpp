@@ -42,9 +42,10 @@ class Crowd {
     static constexpr std::chrono::nanoseconds offer_costs = std::chrono::microseconds{4};
     /// For so long a thread that is answered all the while keeps its processor from the others.
     static constexpr std::chrono::nanoseconds turn = std::chrono::microseconds{100};
-    /// The use of processors is asked for once in this time, and what it said holds for …
-    static constexpr std::chrono::nanoseconds window = std::chrono::milliseconds{2};
-    static constexpr std::chrono::nanoseconds holds = std::chrono::milliseconds{8};
+    /// The use of processors is asked for once in this time, in which programs that compute have
+    /// had turns of theirs, and what it said holds for …
+    static constexpr std::chrono::nanoseconds window = std::chrono::milliseconds{8};
+    static constexpr std::chrono::nanoseconds holds = std::chrono::milliseconds{24};
 
     explicit constexpr Crowd(ProcessorUse (*use)() noexcept = processor_use) noexcept : use_{use} {}
 
