@@ -1,14 +1,38 @@
-// Parkers: how long they sleep, how long naps are, and the parker for conditions that nobody announces.
+// Parkers: how long they sleep, how long naps are, and the parker for conditions that nobody
+// announces; and what the processor time of a process says of its threads' offers.
 #include "millrace/base/wait.hpp"
 
 #include <poll.h>
+#include <sched.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <ctime>
 
+#include "millrace/base/crowd.hpp"
+#include "millrace/base/placement.hpp"
+#include "millrace/base/system_calls.hpp"
 #include "millrace/base/uncancelled.hpp"
 
 namespace millrace::base {
+namespace {
+
+std::chrono::nanoseconds time_of(clockid_t clock) noexcept {
+    timespec time{};
+    (void)::clock_gettime(clock, &time);
+    return std::chrono::seconds{time.tv_sec} + std::chrono::nanoseconds{time.tv_nsec};
+}
+
+/// 0: more than a plain mask holds.
+unsigned processors_of(pid_t thread) noexcept {
+    cpu_set_t mask;
+    CPU_ZERO(&mask);
+    count_system_call();
+    if (::sched_getaffinity(thread, sizeof mask, &mask) != 0) return 0;
+    return static_cast<unsigned>(CPU_COUNT(&mask));
+}
+
+}  // namespace
 
 std::chrono::nanoseconds StandingParker::next_nap() noexcept {
     nap_ = std::clamp<std::chrono::nanoseconds>(nap_ * 2, std::chrono::microseconds{20},
@@ -37,6 +61,44 @@ void NapParker::park(std::chrono::nanoseconds limit, const Cancellation* cancell
     (void)ppoll(&entry, 1, &duration, nullptr);
     count_system_call();
     nap_ = std::min(nap_ * 2, longest);
+}
+
+ProcessorUse processor_use() noexcept {
+    // A thread that is pinned says nothing of the others.
+    const unsigned processors = std::max(processors_of(0), processors_of(::getpid()));
+    count_system_call();
+    return {.time = time_of(CLOCK_MONOTONIC),
+            .used = time_of(CLOCK_PROCESS_CPUTIME_ID),
+            .processors = processors};
+}
+
+bool ServedBehindOffers::note(std::uint64_t start, std::uint64_t end) noexcept {
+    static const std::uint64_t pause_ticks = ticks_in(between_moves);
+    // Who is answered while it has the processor has a turn between two such waits.
+    static const std::uint64_t at_once = ticks_in(std::chrono::microseconds{10});
+    const bool is_next = start - last_end_ < at_once;
+    last_end_ = end;
+    in_a_row_ = is_next ? in_a_row_ + 1 : 1;
+    if (in_a_row_ < 2 || end - moved_ < pause_ticks) return false;
+    moved_ = end;
+    in_a_row_ = 0;
+    return true;
+}
+
+void detail::came_behind_offer(std::uint64_t start, std::uint64_t end) noexcept {
+    static thread_local ServedBehindOffers served;
+    if (served.note(start, end)) (void)leave_this_core();
+}
+
+void Crowd::compare(std::uint64_t now) noexcept {
+    const ProcessorUse use = use_();
+    const std::int64_t time = use.time.count() - time_.exchange(use.time.count(), relaxed);
+    const std::int64_t used = use.used.count() - used_.exchange(use.used.count(), relaxed);
+    // The kernel adds what a thread uses when it is switched or by its clock, so some is missing.
+    const std::int64_t ours = std::max(use.processors, 2U) - 1;
+    const bool is_crowd = use.processors != 0 && is_before(now, several_until_.load(relaxed)) &&
+                          used * 4 >= time * ours * 3;
+    until_.store(is_crowd ? now + ticks_in(holds) : now, relaxed);
 }
 
 }  // namespace millrace::base

@@ -19,6 +19,7 @@
 
 #include "batch.hpp"
 #include "line.hpp"
+#include "millrace/base/crowd.hpp"
 #include "millrace/base/peer_causality.hpp"
 #include "millrace/base/yielding.hpp"
 #include "millrace/message/client.hpp"
@@ -599,15 +600,18 @@ struct Client::State {
     /// a moment in which an answer is under way anyhow.
     [[gnu::noinline]] void end_turn_if_due() noexcept {
         static const std::uint64_t turn = base::ticks_in(std::chrono::microseconds{30});
+        static const std::uint64_t turn_in_crowd = base::ticks_in(base::Crowd::turn);
         std::uint64_t now = base::ticks();
         // By ring, waits_between more waits lie between two looks at the clock, each of which may
         // have taken most of a turn.
         const bool was_away = now - turn_seen > 2 * turn * (waits_between + 1);
-        if (!was_away && turns.due(now)) {
-            turns.offer();
-            turns.begin(now = base::ticks(), turn);
-        } else if (was_away) {
-            turns.begin(now, turn);
+        if (was_away || turns.due(now)) {
+            base::Crowd& crowd = base::crowd_of_process;
+            if (!was_away) {
+                (void)crowd.offer(turns);
+                now = base::ticks();
+            }
+            turns.begin(now, crowd.is_here(now) ? turn_in_crowd : turn);
         }
         turn_seen = now;
     }

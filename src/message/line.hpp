@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "channel_core.hpp"
+#include "millrace/base/crowd.hpp"
 #include "millrace/base/shared_lines.hpp"
 #include "millrace/base/sole_use.hpp"
 #include "millrace/base/status.hpp"
@@ -294,7 +295,7 @@ class Line {
         const base::SoleCall call{use_, "wait with a message client", link().peer_name()};
         end_rest();
         const connect::HeldReadiness held{readiness()};
-        const base::Status status = base::wait_until(ready, deadline, policy, parker());
+        const base::Status status = base::wait_in_turns(ready, deadline, policy, parker());
         if (core_ != nullptr) {
             core_->waiting_for_room = false;
             core_->falls_asleep = false;
