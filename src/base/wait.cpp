@@ -96,8 +96,10 @@ void Crowd::compare(std::uint64_t now) noexcept {
     const std::int64_t used = use.used.count() - used_.exchange(use.used.count(), relaxed);
     // The kernel adds what a thread uses when it is switched or by its clock, so some is missing.
     const std::int64_t ours = std::max(use.processors, 2U) - 1;
+    // More than a tenth above all of them: there are others, of threads that are pinned elsewhere.
+    const bool has_more = used * 10 > time * use.processors * 11;
     const bool is_crowd = use.processors != 0 && is_before(now, several_until_.load(relaxed)) &&
-                          used * 4 >= time * ours * 3;
+                          used * 4 >= time * ours * 3 && !has_more;
     until_.store(is_crowd ? now + ticks_in(holds) : now, relaxed);
 }
 

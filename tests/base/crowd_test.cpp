@@ -169,6 +169,13 @@ TEST(ServedBehindOffers, DoesNotTellAgainAtOnce) {
     EXPECT_LE(told, 10);
 }
 
+TEST(Crowd, IsNotWhereThreadsHaveMoreThanTheProcessorsThatAreSeen) {
+    // Two that are pinned apart: each sees one processor, on which others may run as well.
+    PlantedProcess process{1};
+    process.run(30ms, 2ms);
+    EXPECT_FALSE(process.is_crowd());
+}
+
 /// Calls `on_park` instead of sleeping.
 class CallingParker final : public Parker {
   public:
@@ -194,9 +201,11 @@ TEST(WaitInTurns, TimesOutUnderEveryPolicy) {
 
 TEST(WaitInTurns, SpinsAndOffersBeforeItSleeps) {
     CallingParker parker{[] { FAIL() << "it slept"; }};
+    Crowd crowd{processor_use, {1h, 1h}};
     int asked = 0;
-    EXPECT_EQ(wait_in_turns([&] { return ++asked == 1000; }, Deadline::never(), {1h, 1h}, parker),
-              Status::ok);
+    EXPECT_EQ(
+        wait_in_turns([&] { return ++asked == 1000; }, Deadline::never(), {1h, 1h}, parker, crowd),
+        Status::ok);
 }
 
 TEST(WaitInTurns, IsCancelled) {
@@ -206,8 +215,10 @@ TEST(WaitInTurns, IsCancelled) {
         cancellation.request();
         return false;
     };
-    EXPECT_EQ(wait_in_turns(ready, Deadline::never().cancelled_by(cancellation), {1h, 1h}, parker),
-              Status::cancelled);
+    Crowd crowd{processor_use, {1h, 1h}};
+    EXPECT_EQ(
+        wait_in_turns(ready, Deadline::never().cancelled_by(cancellation), {1h, 1h}, parker, crowd),
+        Status::cancelled);
 }
 
 /// For an hour from now on.
@@ -223,7 +234,7 @@ void make_crowd(Crowd& crowd) {
 
 TEST(WaitInTurns, SpinsForAShortTimeInACrowd) {
     planted = {.processors = 2};
-    Crowd crowd{[]() noexcept { return planted; }};
+    Crowd crowd{[]() noexcept { return planted; }, {.spin = 1h}};
     make_crowd(crowd);
     bool has_slept = false;
     CallingParker parker{[&] { has_slept = true; }};
@@ -231,6 +242,17 @@ TEST(WaitInTurns, SpinsForAShortTimeInACrowd) {
         wait_in_turns([&] { return has_slept; }, Deadline::after(20s), {1h, 1ns}, parker, crowd),
         Status::ok);
     EXPECT_TRUE(has_slept);
+}
+
+TEST(WaitInTurns, SpinsForAsLongAsAProgramAsksForThatAsksForMore) {
+    planted = {.processors = 2};
+    Crowd crowd{[]() noexcept { return planted; }};
+    make_crowd(crowd);
+    CallingParker parker{[] { FAIL() << "it slept"; }};
+    const auto then = Clock::now() + 1ms;
+    EXPECT_EQ(wait_in_turns([&] { return Clock::now() > then; }, Deadline::never(), {1h, 1ns},
+                            parker, crowd),
+              Status::ok);
 }
 
 }  // namespace

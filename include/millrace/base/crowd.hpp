@@ -47,7 +47,15 @@ class Crowd {
     static constexpr std::chrono::nanoseconds window = std::chrono::milliseconds{8};
     static constexpr std::chrono::nanoseconds holds = std::chrono::milliseconds{24};
 
-    explicit constexpr Crowd(ProcessorUse (*use)() noexcept = processor_use) noexcept : use_{use} {}
+    /// A wait by a policy that spins or offers for longer than `longest` takes no part.
+    explicit constexpr Crowd(ProcessorUse (*use)() noexcept = processor_use,
+                             const WaitPolicy& longest = {}) noexcept
+        : use_{use}, longest_{longest} {}
+
+    [[nodiscard]] bool has_part(const WaitPolicy& policy) const noexcept {
+        return policy.sleep && !policy.adapts && policy.yield > std::chrono::nanoseconds::zero() &&
+               policy.spin <= longest_.spin && policy.yield <= longest_.yield;
+    }
 
     enum class Taken : std::uint8_t {
         not_at_all,
@@ -85,6 +93,7 @@ class Crowd {
     void compare(std::uint64_t now) noexcept;
 
     ProcessorUse (*use_)() noexcept;
+    WaitPolicy longest_;
     alignas(64) std::atomic<std::uint64_t> until_{0};  ///< ticks; read by each wait that spins
     alignas(64) std::atomic<const void*> last_{nullptr};
     std::atomic<std::uint64_t> several_until_{0};
@@ -119,14 +128,13 @@ namespace detail {
 void came_behind_offer(std::uint64_t start, std::uint64_t end) noexcept;
 }  // namespace detail
 
-/// As wait_until(). In a crowd, a wait by a policy that spins, offers and then sleeps spins for a
-/// shorter time, and a turn of others does not count for more than the offer.
+/// As wait_until(). In a crowd, a wait by the default policy, or by one that spins and offers for
+/// less and then sleeps, spins for a shorter time, and a turn of others does not count for more
+/// than the offer. Who asks for longer means it.
 template <class Ready>
 Status wait_in_turns(Ready&& ready, const Deadline& deadline, const WaitPolicy& policy,
                      Parker& parker, Crowd& crowd = crowd_of_process) {
-    if (!policy.sleep || policy.adapts || policy.yield <= std::chrono::nanoseconds::zero()) {
-        return wait_until(ready, deadline, policy, parker);
-    }
+    if (!crowd.has_part(policy)) return wait_until(ready, deadline, policy, parker);
     if (ready()) return Status::ok;
     const WaitsByPolicy here;
     const std::uint64_t start = ticks();

@@ -25,8 +25,8 @@ inline void pause() noexcept {
 #endif
 }
 
-/// How a wait escalates. The steps are measured in time, not in iterations, because one
-/// iteration costs anything between a nanosecond and a context switch.
+/// How a wait escalates, by time, as an iteration takes anything from a nanosecond to a context
+/// switch. By the default, message clients of many threads take turns, and may be moved: crowd.hpp.
 struct WaitPolicy {
     std::chrono::nanoseconds spin{std::chrono::microseconds{20}};    ///< busy, with pause
     std::chrono::nanoseconds yield{std::chrono::microseconds{200}};  ///< then yielding.hpp
