@@ -39,6 +39,7 @@ struct Acceptor::State : std::enable_shared_from_this<State> {
     const Step step;  ///< for the accepting thread
     Hub hub;          ///< likewise
     std::optional<Hub::Id> listening;
+    bool is_to_listen = false;  ///< and does not: it failed, and is tried again
 
     std::mutex mutex;  ///< of waiting and is_full
     std::deque<Call> waiting;
@@ -76,17 +77,25 @@ void Acceptor::State::run(std::promise<void> settled) {
         settled.set_exception(std::current_exception());
         return;
     }
+    constexpr std::chrono::milliseconds before_another_try{100};
     for (;;) {
         try {
-            if (hub.run() == base::Status::closed) return;
-        } catch (const std::exception& error) {  // there is no memory for a call
-            base::log(base::LogLevel::warn, "connect", "an acceptor lost a peer: {}", error.what());
+            const auto until =
+                is_to_listen ? base::Deadline::after(before_another_try) : base::Deadline::never();
+            if (hub.run(until) == base::Status::closed) return;
+            if (is_to_listen) listen();
+        } catch (
+            const std::exception& error) {  // there is no memory, or the system watches no more
+            base::log(base::LogLevel::warn, "connect", "accept in a thread of its own: {}",
+                      error.what());
         }
     }
 }
 
 void Acceptor::State::listen() {
+    is_to_listen = true;
     listening = hub.add(descriptor, [this] { accept(); });
+    is_to_listen = false;
 }
 
 void Acceptor::State::accept() {
@@ -137,16 +146,17 @@ void Acceptor::State::take_one() {
         waiting.pop_front();
         if (waiting.empty()) was_full = std::exchange(is_full, false);
     }
-    // Also behind a call that throws, which may have ended the acceptor as well.
-    struct Behind {
-        State& state;
-        bool was_full;
-        ~Behind() {
-            if (was_full) state.hub.post([&state = state] { state.listen(); });
-        }
+    const auto listen_again = [&] {
+        if (was_full) hub.post([this] { listen(); });
     };
-    const Behind behind{*this, was_full};
-    call();
+    // Also behind a call that throws. Either may have ended the acceptor.
+    try {
+        call();
+    } catch (...) {
+        listen_again();
+        throw;
+    }
+    listen_again();
 }
 
 Acceptor::Acceptor(int descriptor, base::Executor& to, const AcceptorOptions& options, Step step)
