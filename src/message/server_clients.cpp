@@ -125,7 +125,7 @@ ChannelOptions channel_options_of(const ServerOptions& options) {
 
 }  // namespace
 
-const Service server_service{"message server", 4};
+const Service server_service{"message server", 5};
 
 Server::State::State(std::unique_ptr<SharedReceives> its_receives, WireHosts its_wires,
                      connect::Listener its_listener, ServerOptions chosen, Polling polling,
@@ -286,11 +286,17 @@ std::vector<Server> Server::listen_together(
     std::vector<Server> servers;
     for (std::size_t number = 0; number < count; ++number) {
         std::unique_ptr<State> state;
-        run_on(where(number), [&] {
-            state = std::make_unique<State>(std::move(made[number].shared),
-                                            std::move(made[number].wires),
-                                            std::move(listeners[number]), options, polling.polling,
-                                            crowd, static_cast<std::uint32_t>(number));
+        const std::vector<int> cores = where(number);
+        ServerOptions own = options;
+        // Not on the one core of the thread that it is to leave alone.
+        if (own.acceptor.has_value() && own.acceptor->cores.empty() && cores.size() == 1) {
+            own.acceptor->cores = base::available_cores();
+        }
+        run_on(cores, [&] {
+            state = std::make_unique<State>(
+                std::move(made[number].shared), std::move(made[number].wires),
+                std::move(listeners[number]), std::move(own), polling.polling, crowd,
+                static_cast<std::uint32_t>(number));
         });
         state->why_polling = polling.why;
         servers.push_back(Server{std::move(state)});

@@ -1,6 +1,7 @@
 // Servers whose clients are accepted in a thread of the server's own.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sched.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include "message/serving.hpp"
+#include "millrace/base/placement.hpp"
 
 namespace millrace::message {
 namespace {
@@ -105,6 +107,27 @@ TEST(ServerAcceptor, IsOfEachServerOfAGroup) {
     }
     group.stop();
     serving.join();
+}
+
+TEST(ServerAcceptor, LeavesTheCoreOfAServerThatIsPinned) {
+    const std::vector<int> cores = base::available_cores();
+    if (cores.size() < 2) GTEST_SKIP() << "there is one core";
+    ServerOptions options;
+    options.acceptor.emplace();
+    const ServerGroup group =
+        ServerGroup::listen(unique_address(), options, {.count = 2, .cores = {cores[0], cores[1]}});
+    std::size_t found = 0;
+    for (const auto& task : std::filesystem::directory_iterator{"/proc/self/task"}) {
+        std::ifstream file{task.path() / "comm"};
+        std::string name;
+        std::getline(file, name);
+        if (name != "millrace-accept") continue;
+        cpu_set_t mask;
+        ASSERT_EQ(sched_getaffinity(std::stoi(task.path().filename()), sizeof mask, &mask), 0);
+        EXPECT_GE(CPU_COUNT(&mask), 2) << "it stands where a server does";
+        ++found;
+    }
+    EXPECT_EQ(found, 2U);
 }
 
 TEST(ServerAcceptor, IsNotForReceivesThatClientsShare) {
