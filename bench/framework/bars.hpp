@@ -55,9 +55,10 @@ struct BarPoint {
 /// What ours take divided by what others take, round by round, and of all pairs at all points the
 /// one whose median is worst. Each point has rounds of its own; names of contenders say where they
 /// belong, as all are told together. Of many points the worst in a few rounds is one that was out
-/// of luck, and one that holds may have been in luck. So a point whose rounds do not all keep the
-/// promise is measured on, twice as many rounds each time, until its median is clear of the limit,
-/// on whichever side (Summary::median_low), or there were seven times as many. All rounds count.
+/// of luck, and one that holds may have been in luck. So a point that is short, or whose rounds
+/// leave open which side of the limit its median is on, is measured on, twice as many rounds each
+/// time, until its median is clear of the limit, on whichever side (Summary::median_low), or there
+/// were seven times as many. All rounds count.
 [[nodiscard]] Bar worst_ratio_bar(std::string group, std::string name, double limit, Sense sense,
                                   std::vector<BarPoint> points);
 

@@ -22,6 +22,13 @@ namespace {
 /// one time in ten: as often as that few of so many throws of a coin show heads.
 std::size_t values_beside_median(std::size_t of) {
     constexpr double seldom = 0.1;
+    // Of many the heads are spread as by Gauss, and the powers below would be too small for a
+    // double.
+    if (of > 500) {
+        constexpr double deviations = 1.2816;
+        const auto all = static_cast<double>(of);
+        return static_cast<std::size_t>((all - deviations * std::sqrt(all)) / 2);
+    }
     double exactly = std::pow(0.5, static_cast<double>(of));  // `heads` of them
     double fewer = exactly;
     std::size_t heads = 0;

@@ -1,10 +1,12 @@
 // The framework that measures: pairs end in bounded time, rounds alternate, bars tell the truth.
 #include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <csignal>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <numeric>
 #include <stdexcept>
 
 #include <unistd.h>
@@ -87,6 +89,13 @@ TEST(SummaryOfValues, SaysWhereTheMedianOfEndlessRoundsLies) {
     EXPECT_DOUBLE_EQ(more.median_low, 3) << "two of nine or fewer are below it 46 times in 512";
     EXPECT_DOUBLE_EQ(more.median_high, 7);
     EXPECT_DOUBLE_EQ(summarize({}).median_low, 0);
+    for (const std::size_t many : {499U, 501U, 2000U}) {
+        std::vector<double> values(many);
+        std::iota(values.begin(), values.end(), 1.0);
+        const auto all = summarize(values);
+        EXPECT_NEAR(all.median_low, all.median - 0.64 * std::sqrt(many), 2);
+        EXPECT_NEAR(all.median_high, all.median + 0.64 * std::sqrt(many), 2);
+    }
 }
 
 TEST(RoundsThatCount, LeaveOutCacheLineTimesFarFromTheMedianEitherWay) {
