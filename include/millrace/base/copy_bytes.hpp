@@ -11,6 +11,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "millrace/base/language.hpp"
+
 #if defined(__x86_64__)
 #include <emmintrin.h>
 #endif
