@@ -236,18 +236,20 @@ std::vector<BarPoint> to_sockets_at_all_points() {
 }
 
 /// Processor time of both ends for a GB. A socket's program has one buffer of a send's length at
-/// each end; ours have some, but of no more than 16 and 32 MiB: beyond the caches it is memory that
-/// takes the time, for whoever goes through more of it.
+/// each end; ours have some, but of no more than 8 and 16 MiB where more than one and two are not
+/// needed: beyond the third-level cache it is memory that takes the time, for whoever goes through
+/// more of it.
 std::vector<BarPoint> processor_to_tcp() {
     std::vector<BarPoint> points;
     for (std::size_t bytes = 16 << 10; bytes <= 16U << 20; bytes *= 4) {
         const std::string name = text_of(bytes);
-        const auto of_memory = [bytes](std::uint32_t most, std::size_t memory) {
-            return std::clamp(static_cast<std::uint32_t>(memory / bytes), 1U, most);
+        const auto of_memory = [bytes](std::uint32_t least, std::uint32_t most,
+                                       std::size_t memory) {
+            return std::clamp(static_cast<std::uint32_t>(memory / bytes), least, most);
         };
         const StreamCase chosen{.bytes = bytes,
-                                .sends = of_memory(4, std::size_t{16} << 20),
-                                .receives = of_memory(8, std::size_t{32} << 20)};
+                                .sends = of_memory(1, 4, std::size_t{8} << 20),
+                                .receives = of_memory(2, 8, std::size_t{16} << 20)};
         points.push_back(
             {.ours = {{"stream, " + name,
                        [=] { return measure_stream(chosen).cpu_seconds_per_gigabyte; }, "s/GB"}},

@@ -58,7 +58,8 @@ struct BarPoint {
 /// of luck, and one that holds may have been in luck. So a point that is short, or whose rounds
 /// leave open which side of the limit its median is on, is measured on, twice as many rounds each
 /// time, until its median is clear of the limit, on whichever side (Summary::median_low), or there
-/// were seven times as many. All rounds count.
+/// were fifteen times as many: one that is short more surely than one that holds (median_most), as
+/// of many that hold some would be short by luck. All rounds count.
 [[nodiscard]] Bar worst_ratio_bar(std::string group, std::string name, double limit, Sense sense,
                                   std::vector<BarPoint> points);
 

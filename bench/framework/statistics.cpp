@@ -18,26 +18,31 @@ double quantile(std::vector<double> values, double fraction) {
 
 namespace {
 
+struct Seldom {
+    double of_one;      ///< how often
+    double deviations;  ///< of Gauss's curve, which are exceeded as often
+};
+constexpr Seldom one_in_ten{0.1, 1.2816};
+constexpr Seldom one_in_two_hundred{0.005, 2.5758};
+
 /// Of how many values, from the least on, the largest lies below the median of endless ones but for
-/// one time in ten: as often as that few of so many throws of a coin show heads.
-std::size_t values_beside_median(std::size_t of) {
-    constexpr double seldom = 0.1;
+/// that seldom a time: as often as that few of so many throws of a coin show heads. At least 1.
+std::size_t values_beside_median(std::size_t of, const Seldom& seldom) {
     // Of many the heads are spread as by Gauss, and the powers below would be too small for a
     // double.
     if (of > 500) {
-        constexpr double deviations = 1.2816;
         const auto all = static_cast<double>(of);
-        return static_cast<std::size_t>((all - deviations * std::sqrt(all)) / 2);
+        return static_cast<std::size_t>((all - seldom.deviations * std::sqrt(all)) / 2);
     }
     double exactly = std::pow(0.5, static_cast<double>(of));  // `heads` of them
     double fewer = exactly;
     std::size_t heads = 0;
-    while (fewer <= seldom && heads < of) {
+    while (fewer <= seldom.of_one && heads < of) {
         exactly *= static_cast<double>(of - heads) / static_cast<double>(heads + 1);
         fewer += exactly;
         ++heads;
     }
-    return heads;
+    return std::max<std::size_t>(heads, 1);
 }
 
 }  // namespace
@@ -47,9 +52,12 @@ Summary summarize(const std::vector<double>& values, int discarded) {
     if (!values.empty()) {
         auto sorted = values;
         std::sort(sorted.begin(), sorted.end());
-        const std::size_t beside = std::max<std::size_t>(values_beside_median(values.size()), 1);
+        const std::size_t beside = values_beside_median(values.size(), one_in_ten);
         summary.median_low = sorted[beside - 1];
         summary.median_high = sorted[values.size() - beside];
+        const std::size_t far = values_beside_median(values.size(), one_in_two_hundred);
+        summary.median_least = sorted[far - 1];
+        summary.median_most = sorted[values.size() - far];
     }
     summary.median = quantile(values, 0.5);
     summary.low = quantile(values, 0.25);

@@ -17,6 +17,9 @@ struct Summary {
     /// than four rounds these are the least and the most, which say less.
     double median_low = 0;
     double median_high = 0;
+    /// The same for one time in two hundred, and of fewer than eight rounds.
+    double median_least = 0;
+    double median_most = 0;
     int rounds = 0;     ///< that counted
     int discarded = 0;  ///< whose cache-line time was an outlier
 };
