@@ -93,21 +93,11 @@ void copy_past_caches(std::byte* to, const std::byte* from, std::size_t bytes) n
     to += head;
     from += head;
     bytes -= head;
-    for (; bytes >= line; bytes -= line, to += line, from += line) {
-        const auto* const source = reinterpret_cast<const __m128i*>(from);
-        auto* const target = reinterpret_cast<__m128i*>(to);
-        const __m128i first = _mm_loadu_si128(source);
-        const __m128i second = _mm_loadu_si128(source + 1);
-        const __m128i third = _mm_loadu_si128(source + 2);
-        const __m128i fourth = _mm_loadu_si128(source + 3);
-        _mm_stream_si128(target, first);
-        _mm_stream_si128(target + 1, second);
-        _mm_stream_si128(target + 2, third);
-        _mm_stream_si128(target + 3, fourth);
-    }
+    const std::size_t done = detail::copy_by_lines(
+        to, from, bytes, [](__m128i* at, __m128i value) { _mm_stream_si128(at, value); });
     // Before what tells of them: these stores keep no order by themselves.
     _mm_sfence();
-    std::memcpy(to, from, bytes);
+    std::memcpy(to + done, from + done, bytes - done);
 }
 
 /// One for each power of two from least_long_copy on; the last one for all that is longer.

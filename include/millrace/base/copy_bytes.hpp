@@ -33,22 +33,33 @@ inline constexpr std::size_t least_moved_as_string = 2048;
 }
 
 #if defined(__x86_64__)
-[[gnu::noinline]] inline void copy_in_loop(std::byte* to, const std::byte* from,
-                                           std::size_t bytes) noexcept {
-    constexpr std::size_t turn = 64;
-    for (; bytes >= turn; bytes -= turn, to += turn, from += turn) {
+/// As many times 64 bytes as there are, each by four stores one behind the other. How many bytes
+/// that were.
+template <class Store>
+[[gnu::always_inline]] inline std::size_t copy_by_lines(std::byte* to, const std::byte* from,
+                                                        std::size_t bytes, Store store) noexcept {
+    constexpr std::size_t line = 64;
+    const std::size_t whole = bytes / line * line;
+    for (const std::byte* const end = from + whole; from != end; to += line, from += line) {
         const auto* const source = reinterpret_cast<const __m128i*>(from);
         auto* const target = reinterpret_cast<__m128i*>(to);
         const __m128i first = _mm_loadu_si128(source);
         const __m128i second = _mm_loadu_si128(source + 1);
         const __m128i third = _mm_loadu_si128(source + 2);
         const __m128i fourth = _mm_loadu_si128(source + 3);
-        _mm_storeu_si128(target, first);
-        _mm_storeu_si128(target + 1, second);
-        _mm_storeu_si128(target + 2, third);
-        _mm_storeu_si128(target + 3, fourth);
+        store(target, first);
+        store(target + 1, second);
+        store(target + 2, third);
+        store(target + 3, fourth);
     }
-    std::memcpy(to, from, bytes);
+    return whole;
+}
+
+[[gnu::noinline]] inline void copy_in_loop(std::byte* to, const std::byte* from,
+                                           std::size_t bytes) noexcept {
+    const std::size_t done = copy_by_lines(
+        to, from, bytes, [](__m128i* at, __m128i value) { _mm_storeu_si128(at, value); });
+    std::memcpy(to + done, from + done, bytes - done);
 }
 #endif
 
