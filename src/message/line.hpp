@@ -268,6 +268,10 @@ class Line {
     [[nodiscard]] bool is_fetching() const noexcept {
         return large_ != nullptr && large_->is_busy();
     }
+    /// … and it was not declined.
+    [[nodiscard]] bool wants_fetched() const noexcept {
+        return large_ != nullptr && large_->wants_some();
+    }
     /// Another number, once some more of it has come.
     [[nodiscard]] std::uint64_t fetch_progress() const noexcept {
         return large_ == nullptr ? 0 : large_->progress();

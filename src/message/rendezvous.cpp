@@ -168,6 +168,11 @@ bool Rendezvous::is_fetching(std::uint64_t id) const noexcept {
     });
 }
 
+bool Rendezvous::wants_some() const noexcept {
+    return std::any_of(coming_.begin(), coming_.end(),
+                       [](const Coming& one) { return one.state != Coming::State::declined; });
+}
+
 bool Rendezvous::is_done(const Coming& one) const noexcept {
     if (one.state == Coming::State::wanted && one.asked != one.from.length) return false;
     return core_->window.done(one.ticket);

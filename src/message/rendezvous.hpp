@@ -109,6 +109,8 @@ class Rendezvous {
     /// No more of it is READ, if it is on its way; it ends as any other, with no payload.
     bool give_up(std::uint64_t id) noexcept;
     [[nodiscard]] bool is_fetching(std::uint64_t id) const noexcept;
+    /// Some of it will be handed out.
+    [[nodiscard]] bool wants_some() const noexcept;
     /// There is something to do for pump(), or to hand out, now or later.
     [[nodiscard]] bool is_busy() const noexcept { return !coming_.empty() || owes_count_; }
     /// Some of it is done with, and was not handed out.

@@ -681,13 +681,44 @@ Status Server::drain(const base::Deadline& deadline) {
 bool Server::turn_to_drain() {
     State& server = *state_;
     server.is_draining = true;
-    server.look_at_kernel();  // for clients that are on their way here
+    server.options.group_clients = 0;  // a lap is of all from here on
+    // Whoever calls this may sleep before the next time, and shall where others have to do more.
+    for (int laps = 64; laps != 0; --laps) {
+        if (server.drain_by_a_lap()) return true;
+        if (server.counts.pending != 0 || !server.clogged.empty() || !server.fetching.empty()) {
+            break;
+        }
+    }
+    return false;
+}
+
+bool Server::State::drain_by_a_lap() {
+    // A lap takes a message of each client, who has no more requests under way than its window, and
+    // may have taken each of them back: behind so many, all that was here before is taken. From
+    // then on nothing is, so that nobody holds it up who goes on asking.
+    std::uint64_t window = 0;
+    for (const auto& peer : peers) {
+        if (peer->line.has_value()) window = std::max<std::uint64_t>(window, peer->window);
+    }
+    const bool takes = laps_of_drain <= 2 * window;
+    look_at_kernel();  // for clients that are on their way here
     const auto nobody = [](void*, Request&) {};
-    (void)server.turn({nullptr, nobody}, std::size_t{1024});
+    (void)turn({nullptr, nobody}, takes ? ~std::size_t{0} : 0);
     // What it answered has to be under way before this may be the last turn.
-    server.post_gathered();
-    return server.counts.pending == 0 && server.clogged.empty() && server.fetching.empty() &&
-           !server.has_message();
+    post_gathered();
+    const auto among = [&](const std::vector<std::uint32_t>& places, auto&& is_so) {
+        return std::any_of(places.begin(), places.end(), [&](std::uint32_t place) {
+            return peers[place]->line.has_value() && is_so(*peers[place]);
+        });
+    };
+    if (counts.pending != 0 ||
+        among(fetching, [](const Peer& peer) { return peer.line->wants_fetched(); })) {
+        return false;
+    }
+    if (!among(clogged, [](const Peer& peer) { return peer.is_paused; })) ++laps_of_drain;
+    if (!clogged.empty() || (takes && has_message())) return false;
+    laps_of_drain = 0;
+    return true;
 }
 
 Status Server::close(const base::Deadline& deadline) {

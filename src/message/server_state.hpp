@@ -255,6 +255,8 @@ struct Server::State {
                                                 std::size_t requests);
     /// The first one that is wanted still. False: there is none.
     bool serve_next_put_off(const detail::HandlerRef& handler);
+    /// One lap of a drain. True: what was here before has its answer.
+    [[nodiscard]] bool drain_by_a_lap();
     void repeat(Peer& peer, std::uint64_t id);
     void cancel(Peer& peer, std::uint64_t id);
     base::Status answer(Peer& peer, std::uint64_t id, Outcome outcome,
@@ -441,7 +443,8 @@ struct Server::State {
     std::shared_ptr<Crowd> crowd;
     std::uint32_t number;  ///< of those that share the address
     bool is_draining = false;
-    bool is_nested = false;  ///< in a program's own loop
+    std::uint64_t laps_of_drain = 0;  ///< since no request was left that the handler had taken
+    bool is_nested = false;           ///< in a program's own loop
     std::atomic<bool> stopping{false};
     std::string why_polling;
     bool has_own_domains;  ///< each client by ring

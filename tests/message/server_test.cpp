@@ -772,6 +772,36 @@ TEST_P(Servers, DrainWhatIsUnderWayAndRefuseTheRest) {
     reader.join();
 }
 
+TEST_P(Servers, DrainThoughClientsGoOnAsking) {
+    auto running = std::make_unique<Running>(options());
+    constexpr std::size_t count = 3;
+    std::vector<std::thread> clients;
+    for (std::size_t whose = 0; whose < count; ++whose) {
+        clients.emplace_back([&, whose] {
+            Client client = running->connect();
+            if (whose == 1) client.begin_batch();
+            // One asks for what is to be READ, where that can be.
+            const std::size_t size = whose == 2 ? 20'000 : 20;
+            Status status = Status::ok;
+            const Deadline deadline = patience();
+            while ((status == Status::ok || status == Status::empty) && !deadline.expired()) {
+                std::uint64_t id = 0;
+                while (client.submit(content(whose, id, size), id) == Status::ok) {
+                }
+                status = client.poll([](const Answer&) {});
+            }
+            EXPECT_EQ(status, Status::closed) << client.failure();
+        });
+    }
+    EXPECT_TRUE(eventually([&] {
+        const ServerStats stats = running->server.stats();
+        return stats.clients == count && stats.requests > 1000;
+    }));
+    running->stop();
+    EXPECT_EQ(running->server.close(patience()), Status::ok);
+    for (std::thread& client : clients) client.join();
+}
+
 TEST_P(Servers, LetRepliesOutliveThem) {
     std::vector<Reply> later;
     {
