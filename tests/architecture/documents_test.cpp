@@ -5,6 +5,7 @@
 #include <iterator>
 #include <regex>
 #include <set>
+#include <sstream>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -122,6 +123,71 @@ TEST(Documents, NameFilesOfTheSoftDeviceThatAreThere) {
         EXPECT_TRUE(found) << name;
     }
     EXPECT_GT(names.size(), 10U);
+}
+
+/// Without blanks.
+std::string unspaced(std::string text) {
+    std::erase_if(text, [](unsigned char c) { return std::isspace(c) != 0; });
+    return text;
+}
+
+/// The examples at the head of a header, in pieces without blanks: where a line is left out, or a
+/// "…" stands for something, another one begins. What a comment says beside one is no part of it.
+std::vector<std::string> examples_of(const std::string& header) {
+    constexpr std::string_view begin = "//     ";
+    constexpr std::string_view rest = "…";
+    std::istringstream lines{header.substr(0, header.find("#pragma once"))};
+    std::vector<std::string> pieces;
+    bool is_within = false;
+    bool is_new = true;
+    for (std::string line; std::getline(lines, line);) {
+        // A drawing begins with fewer blanks.
+        const bool is_indented = line.starts_with("//   ");
+        is_within = is_indented && (is_within || (line.starts_with(begin) && line[7] != ' '));
+        if (!is_within) {
+            is_new = true;
+            if (is_indented) is_within = false;
+            continue;
+        }
+        std::string code = line.substr(begin.size());
+        code = code.substr(0, code.find("  // "));
+        for (;;) {
+            const auto end = code.find(rest);
+            if (is_new) pieces.emplace_back();
+            pieces.back() += unspaced(code.substr(0, end));
+            is_new = end != code.npos;
+            if (!is_new) break;
+            code = code.substr(end + rest.size());
+        }
+    }
+    std::erase(pieces, "");
+    return pieces;
+}
+
+TEST(Headers, OfMessagesHaveExamplesThatAreCompiled) {
+    // Each below the name of its header, what is left out between them.
+    const std::string compiled =
+        text_of(source_tree() / "tests" / "message" / "header_examples_test.cpp");
+    std::size_t examples = 0;
+    for (const fs::path& file : files_below("include/millrace/message", ".hpp ")) {
+        const std::vector<std::string> pieces = examples_of(text_of(file));
+        const auto named = compiled.find("// " + file.filename().string() + "\n");
+        if (pieces.empty()) {
+            // It has no class or function but those of the library itself.
+            EXPECT_EQ(file.filename(), "in_place.hpp");
+            continue;
+        }
+        ++examples;
+        ASSERT_NE(named, compiled.npos) << file;
+        const std::string code = unspaced(compiled.substr(named));
+        std::size_t at = 0;
+        for (const std::string& piece : pieces) {
+            const auto found = code.find(piece, at);
+            ASSERT_NE(found, code.npos) << file << ": " << piece;
+            at = found + piece.size();
+        }
+    }
+    EXPECT_GT(examples, 12U);
 }
 
 }  // namespace

@@ -2,7 +2,8 @@
 // a Port, with the calls of a Client, where it lays its requests; one thread, the dispatcher's,
 // brings them to the servers, and the answers back to the ports they belong to.
 //
-//     auto dispatcher = message::Dispatcher::connect({first, second}, {}, deadline);
+//     const connect::Address servers[] = {first, second};
+//     auto dispatcher = message::Dispatcher::connect(servers, {}, deadline);
 //     std::jthread thread{[&] { dispatcher.adopt(); (void)dispatcher.run(never); }};
 //
 //     message::Port port = dispatcher.port();                      // in each worker

@@ -1,7 +1,7 @@
 // The two halves of a channel, for two threads: one sends, the other one receives.
 //
 //     auto [sender, receiver] = std::move(channel).split();
-//     std::thread sending{[half = std::move(sender)]() mutable { half.send(bytes, deadline); }};
+//     std::thread sending{[&, half = std::move(sender)]() mutable { half.send(bytes, deadline); }};
 //     receiver.receive([&](std::span<const std::byte> message) { … }, deadline);
 //
 // Both directions of a channel have one queue pair and one word by which its end tells the other
