@@ -144,6 +144,10 @@ const BarRegistration idle_crowd{value_of("2,048 idle clients, of a core of thei
 const BarRegistration waking{value_of("call of one of 2,048 clients to a server that sleeps", 100,
                                       Sense::at_most, "us",
                                       [] { return call_to_sleeping(2048) / 1000; })};
+/// Beside it: what of that is the machine's.
+const BarRegistration bare_waking{
+    value_of("store of a thread that slept in an epoll, behind a write to its eventfd", 0,
+             Sense::reported, "us", [] { return wake_of_sleeping() / 1000; })};
 
 }  // namespace
 }  // namespace millrace::bench

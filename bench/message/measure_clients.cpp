@@ -1,10 +1,14 @@
 #include "measure_clients.hpp"
 
 #include <sched.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cmath>
 #include <span>
@@ -179,6 +183,48 @@ double percent_of_idle_clients(std::size_t clients) {
             pair.set_value(2, static_cast<std::uint64_t>(share * 100'000));
             pair.meet();
         });
+}
+
+double wake_of_sleeping() {
+    const int bell = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    require(bell >= 0, "an eventfd");
+    constexpr std::uint64_t wakes = 50;
+    const double median = run_pair(
+        {.shared_bytes = 4096, .deadline = longest},
+        [&](Pair& pair) {
+            auto& answered = *pair.shared_at<std::atomic<std::uint64_t>>(0);
+            pair.meet();
+            std::vector<double> times;
+            for (std::uint64_t number = 1; number <= wakes; ++number) {
+                std::this_thread::sleep_for(5ms);
+                const auto start = base::Clock::now();
+                const std::uint64_t one = 1;
+                require(::write(bell, &one, sizeof one) == sizeof one, "to ring");
+                const auto give_up = base::Deadline::after(20s);
+                while (answered.load(std::memory_order_acquire) != number) {
+                    base::pause();
+                    require(!give_up.expired(), "an answer");
+                }
+                times.push_back(nanoseconds_since(start));
+            }
+            return quantile(std::move(times), 0.5);
+        },
+        [&](Pair& pair) {
+            auto& answered = *pair.shared_at<std::atomic<std::uint64_t>>(0);
+            const int epoll = ::epoll_create1(EPOLL_CLOEXEC);
+            epoll_event event{.events = EPOLLIN, .data = {.fd = bell}};
+            require(epoll >= 0 && ::epoll_ctl(epoll, EPOLL_CTL_ADD, bell, &event) == 0, "an epoll");
+            pair.meet();
+            std::uint64_t seen = 0;
+            while (seen != wakes && ::epoll_wait(epoll, &event, 1, 20'000) == 1) {
+                std::uint64_t count = 0;
+                require(::read(bell, &count, sizeof count) == sizeof count, "to hear it");
+                answered.store(seen += count, std::memory_order_release);
+            }
+            ::close(epoll);
+        });
+    ::close(bell);
+    return median;
 }
 
 double call_to_sleeping(std::size_t clients) {

@@ -25,5 +25,8 @@ double echoes_of_pairs(std::size_t pairs, const std::string& mode,
 double percent_of_idle_clients(std::size_t clients);
 /// Nanoseconds of a call of one of so many clients, to a server that sleeps: the median.
 double call_to_sleeping(std::size_t clients);
+/// What the machine takes for that: nanoseconds from a write to an eventfd until a thread that
+/// slept in an epoll of it on the other core has stored an answer: the median.
+double wake_of_sleeping();
 
 }  // namespace millrace::bench

@@ -429,6 +429,7 @@ DispatcherStats Dispatcher::stats() const noexcept {
             .held_back = of(its.held_back),
             .cancelled = of(its.cancelled),
             .turns_of_ports = of(its.turns_of_ports),
+            .spared_sleeps = of(its.gate->spared_sleeps),
             .sleeps = of(its.sleeps)};
 }
 

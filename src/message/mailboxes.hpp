@@ -70,7 +70,15 @@ class Mailboxes {
     [[nodiscard, gnu::always_inline]] std::size_t next(std::size_t from,
                                                        std::size_t to) const noexcept {
         if (polling_ == Polling::dense) return scan_(memory_.data(), from, to);
-        while (from < to && !awaited_[from].arriving()) ++from;
+        // A look at nothing is some instructions, of which the loop's would be as many.
+        const FrameReader::Awaited* const all = awaited_.data();
+        for (; from + 4 <= to; from += 4) {
+            if (all[from].arriving()) return from;
+            if (all[from + 1].arriving()) return from + 1;
+            if (all[from + 2].arriving()) return from + 2;
+            if (all[from + 3].arriving()) return from + 3;
+        }
+        while (from < to && !all[from].arriving()) ++from;
         return from < to ? from : to;
     }
     /// For who waits for any of so many places: the second line of a frame travels with its first,

@@ -6,6 +6,8 @@
 #include <cstring>
 #include <utility>
 
+#include "millrace/base/crowd.hpp"
+#include "millrace/base/yielding.hpp"
 #include "millrace/message/dispatcher.hpp"
 #include "port_state.hpp"
 
@@ -36,11 +38,50 @@ void be_readable(PortState& port) noexcept {
     port.bell.ring();
 }
 
+/// A port that sleeps at once, and whose dispatcher polls on the same processor, offers that first,
+/// so many times at most: behind an offer the other ports have had their turns, and its answers are
+/// there. To sleep and to be woken takes longer, and leaves no processor free. Where others than a
+/// crowd of this process take what is offered, one waits for their turns in vain, so a port that
+/// sees no crowd offers at few waits only, which is how a crowd is found.
+constexpr int offers_before_sleep = 8;
+constexpr std::uint32_t waits_between_trials = 128;
+
+template <class Attempt>
+Status offer_before_sleep(PortState& port, Status again, const Deadline& deadline,
+                          Attempt&& attempt) {
+    base::Crowd& crowd = base::crowd_of_process;
+    if (!crowd.is_here(base::ticks()) && ++port.waits % waits_between_trials != 0) return again;
+    base::Yielding yielding{base::yields_of_process()};
+    yielding.begin(base::ticks(), 0);
+    if (!yielding.due(base::ticks())) return again;  // it is never offered
+    for (int offers = 0; offers < offers_before_sleep; ++offers) {
+        if (!detail::take_turn_of_dispatcher(*port.gate)) break;
+        base::Crowd::Taken taken = base::Crowd::Taken::not_at_all;
+        Status status = attempt();
+        if (status == again) {
+            if (deadline.cancelled() || deadline.expired()) break;
+            taken = crowd.offer(yielding);
+            status = attempt();
+        }
+        if (status != again) {
+            port.gate->spared_sleeps.fetch_add(1, std::memory_order_relaxed);
+            return status;
+        }
+        if (taken == base::Crowd::Taken::by_others) break;
+    }
+    return again;
+}
+
 /// Waits for what `attempt()` answers, as long as that is `again`.
 template <class Attempt>
 Status wait_for(PortState& port, Status again, const Deadline& deadline, Attempt&& attempt) {
     Status status = attempt();
     if (status != again) return status;
+    const base::WaitPolicy& policy = port.options.wait;
+    if (policy.sleep && !policy.adapts && policy.spin.count() == 0 && policy.yield.count() == 0) {
+        status = offer_before_sleep(port, again, deadline, attempt);
+        if (status != again) return status;
+    }
     PortSleeper sleeper{port.bell};
     const Status waited = base::wait_until(
         [&] {
@@ -48,7 +89,7 @@ Status wait_for(PortState& port, Status again, const Deadline& deadline, Attempt
             if (status == again && detail::take_turn_of_dispatcher(*port.gate)) status = attempt();
             return status != again;
         },
-        deadline, port.options.wait, sleeper);
+        deadline, policy, sleeper);
     // The sleeper has used the bell: whoever watches it looks once more.
     if (port.is_watched) be_readable(port);
     return waited == Status::ok ? status : waited;

@@ -54,6 +54,7 @@ struct PortGate {
     std::mutex mutex;
     std::vector<std::shared_ptr<PortState>> arriving;  ///< guarded by mutex
     std::atomic<bool> has_arriving{false};             ///< ports or servers
+    std::atomic<std::uint64_t> spared_sleeps{0};       ///< counted by ports
 
     /// Whose turn it is, or could be: while the dispatcher rests without sleeping, the number of
     /// the processor that it rests on. Who runs there keeps it from running, and so may take the
@@ -161,7 +162,8 @@ struct PortState {
     std::uint32_t current = 0;          ///< the place of what was handed out …
     std::size_t kept_index = in_place;  ///< … unless it is one of `kept`
     static constexpr std::size_t in_place = ~std::size_t{0};
-    std::size_t wanted = 0;  ///< places of calls that are
+    std::size_t wanted = 0;   ///< places of calls that are
+    std::uint32_t waits = 0;  ///< before which no crowd was seen
     std::uint32_t server = 0;
     bool is_watched = false;     ///< by its descriptor …
     bool is_armed = false;       ///< … which the dispatcher makes readable with the next answer

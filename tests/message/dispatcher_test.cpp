@@ -715,6 +715,34 @@ TEST(Dispatcher, IsSparedItsTurnsByPortsThatWaitOnItsProcessor) {
     EXPECT_EQ(dispatching.dispatcher.stats().answers, calls);
 }
 
+TEST(Dispatcher, SparesPortsOnItsProcessorThatSleepAtOnceSomeSleeps) {
+    Running running;
+    const OnOneProcessor here;
+    DispatcherOptions options;
+    options.wait = yielding;
+    Dispatching dispatching{running, options};
+    std::atomic<std::uint64_t> calls{0};
+    const auto spared = [&] { return dispatching.dispatcher.stats().spared_sleeps; };
+    std::vector<std::thread> threads;
+    for (unsigned whose = 0; whose < 4; ++whose) {
+        threads.emplace_back([&, whose] {
+            Port port = dispatching.dispatcher.port({.wait = base::WaitPolicy::blocking()});
+            Bytes answer;
+            const Deadline deadline = patience();
+            for (std::uint64_t call = 0; spared() < 100 && !deadline.expired(); ++call) {
+                const Bytes request = content(whose, call, 50);
+                ASSERT_EQ(port.call(request, answer, patience()), Outcome::ok);
+                ASSERT_EQ(answer, request);
+                calls.fetch_add(1, std::memory_order_relaxed);
+            }
+        });
+    }
+    for (std::thread& each : threads) each.join();
+    EXPECT_GE(spared(), 100U);
+    dispatching.stop();
+    EXPECT_EQ(dispatching.dispatcher.stats().answers, calls);
+}
+
 /// A server with a small window, which answers nothing until it is let.
 class Holding {
   public:
