@@ -23,6 +23,7 @@
 
 #include "channel_core.hpp"
 #include "millrace/base/crowd.hpp"
+#include "millrace/base/prefetch.hpp"
 #include "millrace/base/shared_lines.hpp"
 #include "millrace/base/sole_use.hpp"
 #include "millrace/base/status.hpp"
@@ -123,6 +124,23 @@ class Line {
         note_apart(length);
         message = {core_->reader.payload(), length};
         return true;
+    }
+    /// Has the processor fetch the lines of what was found, all at once, and those that the answer
+    /// to it, or the next request behind it, is likely to be laid in.
+    [[gnu::always_inline]] void ask_for_lines(std::span<const std::byte> found) const noexcept {
+        if (is_wire() || !core_->stores) return;
+        for (std::size_t at = 0; at < found.size(); at += frame_alignment) {
+            if (takes_lines_) {
+                base::fetch_to_write(found.data() + at);
+            } else {
+                __builtin_prefetch(found.data() + at);
+            }
+        }
+        const std::size_t likely = std::min<std::size_t>(last_batch_, core_->writer.to_the_end());
+        const std::byte* const next = core_->writer.payload(0).data();
+        for (std::size_t at = 0; at < likely; at += frame_alignment) {
+            base::fetch_to_write(next + at);
+        }
     }
     /// pass() of a batch, whose lines this end has all to itself then.
     void pass_batch() noexcept {
