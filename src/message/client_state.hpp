@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <deque>
 #include <limits>
 #include <memory>
@@ -218,7 +219,10 @@ struct Client::State {
     }
     /// So many of them lie there, up to `end`.
     void commit_several(std::byte* end, std::size_t count, std::size_t bytes) noexcept {
-        for (std::size_t i = 0; i != count; ++i) call_of(next_id + i) = Call::wanted;
+        const std::size_t begin = next_id & mask;
+        const std::size_t to_the_end = std::min(count, calls.size() - begin);
+        std::fill_n(calls.data() + begin, to_the_end, Call::wanted);
+        std::fill_n(calls.data(), count - to_the_end, Call::wanted);
         next_id += count;
         wanted += count;
         counts.bytes_sent += bytes;
@@ -380,7 +384,7 @@ struct Client::State {
             entries.size() % entry_head_bytes != 0) {
             return false;
         }
-        line->ask_for_lines(entries);
+        line->ask_for_lines();
         answers = BatchReader{entries};
         answers_from = header.id;
         ++counts.batches_received;
@@ -447,6 +451,8 @@ struct Client::State {
     }
     /// The same where it may be the first of several, of all that lie there side by side.
     [[gnu::noinline]] base::Status look_for_several(Answer& answer, detail::AnswerRun& run) {
+        if (ended == base::Status::ok && !answers.is_open()) [[likely]]
+            line->ask_for_lines();
         const base::Status status = kept.empty() ? look_at_line(answer) : look_at_kept(0, answer);
         current = answer.id;
         run.at = nullptr;
@@ -470,10 +476,27 @@ struct Client::State {
         counts.answers += count;
         counts.bytes_received += bytes;
         wanted -= count;
-        while (lowest != next_id && call_of(lowest) == Call::none) ++lowest;
+        find_lowest();
         answers.go_to(at);
         if (answers.is_empty()) [[likely]]
             end_answers();
+    }
+    /// Behind several that were settled. Eight at a time, as far as there are so many.
+    void find_lowest() noexcept {
+        while (lowest != next_id) {
+            const std::size_t here = lowest & mask;
+            std::uint64_t eight = 1;
+            if (next_id - lowest >= sizeof eight && calls.size() - here >= sizeof eight) {
+                std::memcpy(&eight, calls.data() + here, sizeof eight);
+            }
+            if (eight == 0) {
+                lowest += sizeof eight;
+            } else if (calls[here] == Call::none) {
+                ++lowest;
+            } else {
+                return;
+            }
+        }
     }
     [[gnu::noinline]] base::Status look_aside(Answer& answer) {
         const base::Status status = kept.empty() ? look_at_line(answer) : look_at_kept(0, answer);

@@ -364,6 +364,7 @@ std::size_t Server::State::visit_otherwise(Peer& peer, const detail::HandlerRef&
     }
     std::span<const std::byte> message;
     std::size_t requests = 0;
+    if (peer.is_plain && peer.batches) peer.line->ask_for_lines();
     if (peer.is_plain && peer.batches && peer.line->finds_batch(message)) {
         SessionHeader header;
         std::span<const std::byte> entries;
@@ -562,7 +563,6 @@ Server::State::Taken Server::State::take_batches(Peer& peer, SessionHeader head,
                                                  std::size_t budget, std::size_t& requests) {
     const std::size_t most = std::min<std::size_t>(budget, requests_of_a_visit);
     const Answering answering{*this, peer};
-    peer.line->ask_for_lines(entries);
     std::span<const std::byte> message;
     // What its client laid where the ring ended goes on where it begins: it is one batch for it.
     do {

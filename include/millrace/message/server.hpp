@@ -259,10 +259,10 @@ class Request {
             return answer_in_batch(payload);
         stage_ = Stage::answered;
         ++server_->counts.answers;
-        server_->answers.lay({.length = static_cast<std::uint16_t>(payload.size()),
-                              .number = static_cast<std::uint32_t>(header_.id -
-                                                                   server_->answers.first())},
-                             payload.data());
+        server_->answers.lay(
+            {.length = static_cast<std::uint16_t>(payload.size()),
+             .number = static_cast<std::uint32_t>(header_.id - server_->answers.first())},
+            payload.data());
         return base::Status::ok;
     }
     /// Sends an answer that `fill(std::span<std::byte>)` writes in place, where the client reads
@@ -444,7 +444,8 @@ class Server {
                       "and const if the handler is");
         // A function is no object, and has an address all the same; an object may be constant.
         const auto place = reinterpret_cast<std::uintptr_t>(std::addressof(handler));
-        detail::HandlerRef made{reinterpret_cast<void*>(place), &hand_to<Bare>, &hand_several_to<Bare>};
+        detail::HandlerRef made{reinterpret_cast<void*>(place), &hand_to<Bare>,
+                                &hand_several_to<Bare>};
         if constexpr (detail::Expects<Bare>) {
             made.expect = [](void* bare, std::uint16_t procedure,
                              std::span<const std::byte> payload) {
@@ -465,11 +466,18 @@ class Server {
     }
     template <class Bare>
     static void hand_several_to(void* handler, Request& request, detail::RequestRun& run) {
+        // In registers, as far as nobody else looks at it; whatever throws, the caller sees it.
+        struct Kept {
+            detail::RequestRun here;
+            detail::RequestRun& there;
+            ~Kept() { there = here; }
+        } kept{run, run};
+        detail::RequestRun& here = kept.here;
         ServerStats& counts = request.server_->counts;
         do {
-            if (!request.become_next_of(run)) [[unlikely]]
+            if (!request.become_next_of(here)) [[unlikely]]
                 return;
-            if (counts.pending >= run.most_pending) [[unlikely]] {
+            if (counts.pending >= here.most_pending) [[unlikely]] {
                 decline(request);
                 continue;
             }
@@ -477,7 +485,7 @@ class Server {
             hand_to<Bare>(handler, request);
             if (request.stage_ != Request::Stage::answered) [[unlikely]]
                 drop(request);
-        } while (run.taken != run.until && !*run.is_paused);
+        } while (here.taken != here.until && !*here.is_paused);
     }
     static void threw(Request& request, std::string_view why) noexcept;
     /// The request is not taken: the server is draining, or too much is pending.
