@@ -129,6 +129,22 @@ struct TakeItem {
         keep(item);
     }
 }
+[[gnu::noinline]] void counted_several(message::Client& client, int count) {
+    Item item{};
+    std::uint64_t first = 0;
+    const auto fill = [&item](std::size_t index, std::span<std::byte> room) {
+        item[0] = index;
+        std::memcpy(room.data(), &item, sizeof item);
+    };
+    require(client.submit_several(static_cast<std::size_t>(count), sizeof item, fill, first).status,
+            "requests");
+}
+[[gnu::noinline]] void counted_all_answers(message::Client& client, int count) {
+    Item item;
+    const std::size_t taken = client.poll_all(TakeItem{&item}).count;
+    keep(item);
+    require(taken == static_cast<std::size_t>(count), "answers");
+}
 /// Until it has given a server so many requests since it was made, or its ports so many answers.
 [[gnu::noinline]] void counted_dispatched_requests(message::Dispatcher& dispatcher,
                                                    std::uint64_t all) {
@@ -249,8 +265,8 @@ void message_channel(ring::Carrier carrier) {
 
 /// Requests of `active` of so many clients, one server. By `tcp` over a Unix socket, and gathered.
 void message_server(message::Polling polling, ring::Carrier carrier, int connected,
-                    connect::Transport transport = connect::Transport::rc,
-                    bool in_batches = false) {
+                    connect::Transport transport = connect::Transport::rc, bool in_batches = false,
+                    bool several = false) {
     constexpr int active = 16;
     message::ServerOptions options;
     options.polling = polling;
@@ -283,7 +299,7 @@ void message_server(message::Polling polling, ring::Carrier carrier, int connect
     // Of each client, at a time: all of its share, or one batch of it.
     const int asking = in_batches ? 15 : active;
     const int share = in_batches ? 16 : operations / active;
-    if (in_batches) {
+    if (in_batches && !several) {
         for (message::Client& client : clients) client.begin_batch();
     }
     for (int asked = 0; asked < rounds * operations; asked += asking * share) {
@@ -292,6 +308,12 @@ void message_server(message::Polling polling, ring::Carrier carrier, int connect
                 call(clients[static_cast<std::size_t>(i * (connected / active))]);
             }
         };
+        if (several) {
+            each([share](message::Client& client) { counted_several(client, share); });
+            counted_turns(server, static_cast<std::size_t>(asking * share));
+            each([share](message::Client& client) { counted_all_answers(client, share); });
+            continue;
+        }
         each([share](message::Client& client) {
             counted_submit(client, share);
             // What was gathered goes now.
@@ -458,6 +480,9 @@ int run(std::string_view operation) {
         dispatched(Carrier::post, 4096);
     } else if (operation == "server-batches") {
         message_server(message::Polling::flag, Carrier::store, 16, connect::Transport::rc, true);
+    } else if (operation == "server-several") {
+        message_server(message::Polling::flag, Carrier::store, 16, connect::Transport::rc, true,
+                       true);
     } else if (operation == "server-tcp") {
         message_server(message::Polling::automatic, Carrier::automatic, 16,
                        connect::Transport::tcp);
@@ -473,16 +498,17 @@ int run(std::string_view operation) {
         std::printf("%d\n", operations);
         return 0;
     } else if (!count_streams(operation)) {
-        std::fprintf(stderr,
-                     "usage: millrace-instructions "
-                     "flow-design-1-store|flow-design-1-post|flow-design-2-store|"
-                     "flow-design-2-post|flow-batches-store|flow-batches-post|message-store|"
-                     "message-post|server-batches|server-flag|server-dense|server-dense-post|"
-                     "server-typed|server-tcp|"
-                     "dispatched-store|dispatched-post|dispatched-post-4k|"
-                     "server-flag-many|server-dense-many|verbs|sends|stream-store|stream-post|"
-                     "stream-direct|rpc-{Write|Send}{Write|Send}-BYTES|"
-                     "frames-{copied|gathered}-BYTES\n");
+        std::fprintf(
+            stderr,
+            "usage: millrace-instructions "
+            "flow-design-1-store|flow-design-1-post|flow-design-2-store|"
+            "flow-design-2-post|flow-batches-store|flow-batches-post|message-store|"
+            "message-post|server-batches|server-several|server-flag|server-dense|server-dense-post|"
+            "server-typed|server-tcp|"
+            "dispatched-store|dispatched-post|dispatched-post-4k|"
+            "server-flag-many|server-dense-many|verbs|sends|stream-store|stream-post|"
+            "stream-direct|rpc-{Write|Send}{Write|Send}-BYTES|"
+            "frames-{copied|gathered}-BYTES\n");
         return 2;
     }
     std::printf("%d\n", rounds * operations);

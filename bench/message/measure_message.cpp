@@ -263,6 +263,32 @@ Load load_of_many(const LoadSetting& setting) {
                 served[i] += answered;
                 return answered;
             };
+            const auto take_all_from = [&](std::size_t i, Client& client) {
+                const std::uint64_t answered =
+                    client
+                        .poll_all([&](const message::Answer& answer) {
+                            keep(read_all(answer.payload.data(), answer.payload.size()));
+                            require_intact(
+                                stamped(answer.payload.data(), answer.payload.size(), answer.id),
+                                "an answer");
+                        })
+                        .count;
+                served[i] += answered;
+                return answered;
+            };
+            const auto submit_several_to = [&](std::size_t i, Client& client) {
+                std::uint64_t first = 0;
+                const std::uint64_t next = sent[i] + 1;
+                const message::BatchResult result = client.submit_several(
+                    client.window(), message_bytes,
+                    [&request, next](std::size_t index, std::span<std::byte> room) {
+                        std::memcpy(room.data(), request.data(), message_bytes);
+                        stamp(room.data(), message_bytes, next + index);
+                    },
+                    first);
+                if (result.status != Status::full) require(result.status, "requests");
+                sent[i] += result.count;
+            };
             const auto round = [&](std::uint64_t until) {
                 std::uint64_t answered = 0;
                 while (answered < until) {
@@ -270,10 +296,8 @@ Load load_of_many(const LoadSetting& setting) {
                         Client& client = clients[i * (count / active)];
                         if (setting.batches) {
                             // As many as were answered go together.
-                            answered += take_from(i, client);
-                            client.begin_batch();
-                            submit_to(i, client);
-                            client.end_batch();
+                            answered += take_all_from(i, client);
+                            submit_several_to(i, client);
                         } else {
                             // What was gathered goes when a look finds nothing.
                             submit_to(i, client);

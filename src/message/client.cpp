@@ -153,6 +153,29 @@ Status Client::look_for(std::uint64_t id, Answer& answer, const Deadline& deadli
 
 void Client::pass() noexcept { state_->pass(); }
 
+Status Client::claim_several(std::size_t count, std::size_t size, const RequestOptions& options,
+                             detail::RequestRoom& room) {
+    return state_->claim_several(count, size, options, room);
+}
+
+void Client::commit_several(std::byte* end, std::size_t count, std::size_t bytes) noexcept {
+    state_->commit_several(end, count, bytes);
+}
+
+Status Client::look_for_several(Answer& answer, detail::AnswerRun& run) {
+    return state_->look_for_several(answer, run);
+}
+
+void Client::pass_several(const std::byte* at, std::size_t count, std::size_t bytes) noexcept {
+    state_->pass_several(at, count, bytes);
+}
+
+bool Client::begins_batch() noexcept {
+    if (state_->begins_batches) return false;
+    begin_batch();
+    return true;
+}
+
 void Client::begin_batch() noexcept {
     state_->begins_batches = true;
     state_->note_batches();

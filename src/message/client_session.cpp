@@ -206,22 +206,26 @@ void Client::State::take_welcome(const Welcome& welcome) {
     session = welcome.session;
     window = std::min(welcome.window, options.window);
     if (is_first) {
-        places.resize(std::bit_ceil(std::size_t{options.window}));
-        mask = places.size() - 1;
-        if (options.resumes) limits.resize(places.size());
+        calls.resize(std::bit_ceil(std::size_t{options.window}));
+        mask = calls.size() - 1;
+        if (options.resumes) {
+            places.resize(calls.size());
+            limits.resize(calls.size());
+        }
     } else if (!welcome.resumed) {
         // Whether the former server executed them, nobody knows any more.
         for (; lowest != next_id; ++lowest) {
-            Place& its = place(lowest);
-            if (its.call == Call::wanted) kept.push_back({lowest, Outcome::session_lost, {}});
-            its.call = Call::none;
+            Call& its = call_of(lowest);
+            if (its == Call::wanted) kept.push_back({lowest, Outcome::session_lost, {}});
+            its = Call::none;
         }
         wanted = 0;
     } else {
         ++counts.resumed;
         for (std::uint64_t id = lowest; id != next_id; ++id) {
+            const Call call = call_of(id);
+            if (call == Call::none) continue;
             const Place& its = place(id);
-            if (its.call == Call::none) continue;
             ++counts.repeated;
             const SessionHeader header{.id = id,
                                        .procedure = its.procedure,
@@ -230,7 +234,7 @@ void Client::State::take_welcome(const Welcome& welcome) {
                                        .limit_us = limit_of(limits[id & mask])};
             (void)send_long(pack(header), its.copy);
             // Whoever took it back said so to a connection that may have been broken already.
-            if (its.call == Call::unwanted) {
+            if (call == Call::unwanted) {
                 (void)line->send(pack(SessionHeader{.id = id, .kind = SessionKind::cancel}), {});
             }
         }

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <deque>
 #include <limits>
 #include <memory>
@@ -27,15 +28,11 @@
 namespace millrace::message {
 
 struct Client::State {
-    enum class Call : std::uint8_t {
-        none,
-        wanted,    ///< its answer will be handed out
-        unwanted,  ///< it was given up, and its answer is still to come
-    };
+    using Call = detail::CallState;
+    /// A request, to be sent again if the session is resumed.
     struct Place {
-        Call call = Call::none;
         std::uint16_t procedure = 0;
-        std::vector<std::byte> copy{};  ///< only if the session resumes
+        std::vector<std::byte> copy{};
     };
     /// How long a request is waited for, and from when on its server counts that (RequestOptions).
     struct Limit {
@@ -61,6 +58,7 @@ struct Client::State {
     }
 
     [[nodiscard]] Channel::Core& core() noexcept { return line->core(); }
+    [[nodiscard]] Call& call_of(std::uint64_t id) noexcept { return calls[id & mask]; }
     [[nodiscard]] Place& place(std::uint64_t id) noexcept { return places[id & mask]; }
 
     // --- sending
@@ -120,7 +118,7 @@ struct Client::State {
         }
         next_id = number + 1;
         id = number;
-        place(number).call = Call::wanted;
+        call_of(number) = Call::wanted;
         ++wanted;
         counts.bytes_sent += request.size();
         requests.lay({.length = static_cast<std::uint16_t>(request.size()), .what = said.procedure},
@@ -193,12 +191,43 @@ struct Client::State {
         requests.add({.length = static_cast<std::uint16_t>(size),
                       .what = said.procedure,
                       .number = limit_of(said)});
-        place(next_id).call = Call::wanted;
+        call_of(next_id) = Call::wanted;
         ++wanted;
         counts.bytes_sent += size;
         if (requests.count() == most_in_batch) [[unlikely]]
             send_batch();
         return next_id++;
+    }
+    /// Room for the first of up to `count` requests, of up to `size` bytes each.
+    base::Status claim_several(std::size_t count, std::size_t size, const RequestOptions& said,
+                               detail::RequestRoom& room) {
+        base::Status status = may_send(size);
+        if (status != base::Status::ok) return status;
+        room = {.first = next_id};
+        if (!lays_batches || options.resumes) return base::Status::ok;
+        std::byte* const place = place_in_batch(size, status);
+        if (place == nullptr) {
+            return status == base::Status::too_large ? base::Status::ok : not_sent(status);
+        }
+        const std::size_t open = window - (next_id - lowest);
+        const std::size_t in_message =
+            std::min<std::size_t>(most_in_batch - requests.count(), requests.fits(size));
+        room.at = place - entry_head_bytes;
+        room.count = std::min({count, open, in_message});
+        room.head = EntryHead{.what = said.procedure, .number = limit_of(said)}.word();
+        return base::Status::ok;
+    }
+    /// So many of them lie there, up to `end`.
+    void commit_several(std::byte* end, std::size_t count, std::size_t bytes) noexcept {
+        const std::size_t begin = next_id & mask;
+        const std::size_t to_the_end = std::min(count, calls.size() - begin);
+        std::fill_n(calls.data() + begin, to_the_end, Call::wanted);
+        std::fill_n(calls.data(), count - to_the_end, Call::wanted);
+        next_id += count;
+        wanted += count;
+        counts.bytes_sent += bytes;
+        requests.add_several(end, count);
+        if (requests.count() == most_in_batch) send_batch();
     }
     /// What was laid so far goes.
     [[gnu::noinline]] void send_batch() noexcept {
@@ -245,7 +274,7 @@ struct Client::State {
         limits[next_id & mask] = {said.deadline.point(), said.told_from};
     }
     [[gnu::always_inline]] std::uint64_t submitted(std::size_t size) noexcept {
-        place(next_id).call = Call::wanted;
+        call_of(next_id) = Call::wanted;
         ++wanted;
         counts.bytes_sent += size;
         if (is_dense) hint();
@@ -332,14 +361,14 @@ struct Client::State {
                 fail("the server sent what is no answer to any request");
                 return ended;
             }
-            const Place& its = place(header.id);
-            if (its.call == Call::wanted) [[likely]] {
+            const Call its = call_of(header.id);
+            if (its == Call::wanted) [[likely]] {
                 answer.id = header.id;
                 answer.outcome = header.outcome;
                 handed_out = in_line;
                 return base::Status::ok;
             }
-            if (its.call == Call::unwanted) {
+            if (its == Call::unwanted) {
                 ++counts.unwanted;
                 settle(header.id);
             }
@@ -355,6 +384,7 @@ struct Client::State {
             entries.size() % entry_head_bytes != 0) {
             return false;
         }
+        line->ask_for_lines();
         answers = BatchReader{entries};
         answers_from = header.id;
         ++counts.batches_received;
@@ -366,7 +396,7 @@ struct Client::State {
         const std::uint64_t id = number_of(head);
         if (!answers.step_over(head.length) ||
             head.what > static_cast<std::uint16_t>(last_outcome_sent) ||
-            id - lowest >= next_id - lowest || place(id).call != Call::wanted) [[unlikely]]
+            id - lowest >= next_id - lowest || call_of(id) != Call::wanted) [[unlikely]]
             return false;
         answer = {id, static_cast<Outcome>(head.what), {answers.front_payload(), head.length}};
         handed_out = in_batch;
@@ -397,7 +427,7 @@ struct Client::State {
             (!is_open && !is_of_before({.id = id}))) {
             return false;
         }
-        if (is_open && place(id).call == Call::unwanted) {
+        if (is_open && call_of(id) == Call::unwanted) {
             ++counts.unwanted;
             settle(id);
         }
@@ -418,6 +448,55 @@ struct Client::State {
         current = answer.id;
         counts.bytes_received += answer.payload.size();
         return base::Status::ok;
+    }
+    /// The same where it may be the first of several, of all that lie there side by side.
+    [[gnu::noinline]] base::Status look_for_several(Answer& answer, detail::AnswerRun& run) {
+        if (ended == base::Status::ok && !answers.is_open()) [[likely]]
+            line->ask_for_lines();
+        const base::Status status = kept.empty() ? look_at_line(answer) : look_at_kept(0, answer);
+        current = answer.id;
+        run.at = nullptr;
+        if (status != base::Status::ok) return status;
+        if (handed_out == in_batch) [[likely]] {
+            run = {.at = answers.front_entry(),
+                   .end = answers.end(),
+                   .from = answers_from,
+                   .lowest = lowest,
+                   .open = next_id - lowest,
+                   .mask = mask,
+                   .calls = calls.data()};
+        } else {
+            counts.bytes_received += answer.payload.size();
+        }
+        return status;
+    }
+    /// Those were handed out of which the run says so.
+    [[gnu::noinline]] void pass_several(const std::byte* at, std::size_t count,
+                                        std::size_t bytes) noexcept {
+        counts.answers += count;
+        counts.bytes_received += bytes;
+        wanted -= count;
+        find_lowest();
+        answers.go_to(at);
+        if (answers.is_empty()) [[likely]]
+            end_answers();
+    }
+    /// Behind several that were settled. Eight at a time, as far as there are so many.
+    void find_lowest() noexcept {
+        while (lowest != next_id) {
+            const std::size_t here = lowest & mask;
+            std::uint64_t eight = 1;
+            if (next_id - lowest >= sizeof eight && calls.size() - here >= sizeof eight) {
+                std::memcpy(&eight, calls.data() + here, sizeof eight);
+            }
+            if (eight == 0) {
+                lowest += sizeof eight;
+            } else if (calls[here] == Call::none) {
+                ++lowest;
+            } else {
+                return;
+            }
+        }
     }
     [[gnu::noinline]] base::Status look_aside(Answer& answer) {
         const base::Status status = kept.empty() ? look_at_line(answer) : look_at_kept(0, answer);
@@ -452,9 +531,9 @@ struct Client::State {
         if (!from.has_value() || from->length > options.max_answer_bytes) return false;
         const bool was_answered = is_of_before(header);
         if (!was_answered && header.id - lowest >= next_id - lowest) return false;
-        const Place& its = place(header.id);
-        if (was_answered || its.call != Call::wanted || line->is_fetching(header.id)) {
-            if (!was_answered && its.call == Call::unwanted) {
+        const Call its = call_of(header.id);
+        if (was_answered || its != Call::wanted || line->is_fetching(header.id)) {
+            if (!was_answered && its == Call::unwanted) {
                 ++counts.unwanted;
                 settle(header.id);
             }
@@ -513,11 +592,11 @@ struct Client::State {
     /// The number of the answer that lies in the line.
     [[nodiscard]] std::uint64_t last_looked_at() const noexcept { return current; }
     void settle(std::uint64_t id) noexcept {
-        place(id).call = Call::none;
+        call_of(id) = Call::none;
         if (id != lowest) return;
         do {
             ++lowest;
-        } while (lowest != next_id && place(lowest).call == Call::none);
+        } while (lowest != next_id && call_of(lowest) == Call::none);
     }
     /// Takes what has come out of the ring, for later. False: there was nothing.
     bool keep_one() {
@@ -547,8 +626,8 @@ struct Client::State {
             ++counts.unwanted;
             return true;
         }
-        if (id - lowest >= next_id - lowest || place(id).call != Call::wanted) return false;
-        place(id).call = Call::unwanted;
+        if (id - lowest >= next_id - lowest || call_of(id) != Call::wanted) return false;
+        call_of(id) = Call::unwanted;
         --wanted;
         if (ended == base::Status::ok) {
             (void)line->give_up(id);
@@ -673,9 +752,10 @@ struct Client::State {
     std::uint32_t window = 0;
     std::uint64_t mask = 0;
     std::uint64_t max_request = 0;
-    std::vector<Place> places;
-    std::vector<Limit> limits;  ///< of their requests; only if the session resumes
-    std::size_t wanted = 0;     ///< places of calls that are
+    std::vector<Call> calls;    ///< by number; side by side, as several are asked for at a time
+    std::vector<Place> places;  ///< of their requests; only if the session resumes
+    std::vector<Limit> limits;  ///< … and this, too
+    std::size_t wanted = 0;     ///< calls that are
     std::deque<Kept> kept;
 
     std::uint32_t waits = 0;

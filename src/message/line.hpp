@@ -23,6 +23,7 @@
 
 #include "channel_core.hpp"
 #include "millrace/base/crowd.hpp"
+#include "millrace/base/prefetch.hpp"
 #include "millrace/base/shared_lines.hpp"
 #include "millrace/base/sole_use.hpp"
 #include "millrace/base/status.hpp"
@@ -123,6 +124,28 @@ class Line {
         note_apart(length);
         message = {core_->reader.payload(), length};
         return true;
+    }
+    /// If a message is in front, has the processor fetch all lines of it at once, and those that
+    /// the answer to it, or the next request behind it, is likely to be laid in: before what is at
+    /// its end is looked at. Once for each message.
+    [[gnu::always_inline]] void ask_for_lines() noexcept {
+        if (is_wire() || !core_->stores || core_->reader.position() == asked_at_) return;
+        const std::byte* const begin = core_->reader.awaited().place;
+        const std::uint64_t length = std::min(core_->reader.arriving_bytes(), most_asked_bytes);
+        if (length <= frame_alignment) return;
+        asked_at_ = core_->reader.position();
+        if (takes_lines_) [[likely]] {
+            ask_to_write(begin + frame_alignment, length - frame_alignment);
+        } else {
+            for (std::uint64_t at = frame_alignment; at < length; at += frame_alignment) {
+                __builtin_prefetch(begin + at);
+            }
+        }
+        // What tells of room there.
+        __builtin_prefetch(&core_->page().credit);
+        const std::uint64_t likely =
+            std::min({std::uint64_t{last_batch_}, core_->writer.to_the_end(), most_asked_bytes});
+        ask_to_write(core_->writer.payload(0).data() - word_bytes, likely);
     }
     /// pass() of a batch, whose lines this end has all to itself then.
     void pass_batch() noexcept {
@@ -335,6 +358,8 @@ class Line {
     static constexpr std::size_t nothing = ~std::size_t{0};
     /// Pieces of one message that one look takes, so that others are not kept waiting.
     static constexpr int pieces_of_a_look = 8;
+    /// Of one message, whatever its header says.
+    static constexpr std::uint64_t most_asked_bytes = frame_block;
 
     [[gnu::always_inline]] base::Status send_here(const SessionHead& head,
                                                   std::span<const std::byte> payload) noexcept {
@@ -365,8 +390,17 @@ class Line {
         ring::store_word(payload - word_bytes, 0);
         ring::store_word(payload + padded(taken_), 0);
     }
+    [[gnu::always_inline]] static void ask_to_write(const std::byte* begin,
+                                                    std::uint64_t bytes) noexcept {
+        const std::uint64_t lines = (bytes + frame_alignment - 1) / frame_alignment;
+#pragma GCC unroll 4
+        for (std::uint64_t line = 0; line != lines; ++line) {
+            base::fetch_to_write(begin + line * frame_alignment);
+        }
+    }
     void take_all_lines(std::size_t length) const noexcept {
         std::byte* const frame = const_cast<std::byte*>(core_->reader.payload()) - word_bytes;
+#pragma GCC unroll 4
         for (std::size_t at = 0; at < wire_bytes(length); at += frame_alignment) {
             ring::store_word(frame + at, 0);
         }
@@ -404,7 +438,8 @@ class Line {
     Rendezvous::Arrival arrived_ = Rendezvous::Arrival::none;
     std::uint32_t looks_since_tidy_ = 0;
     std::unique_ptr<Channel::Core> core_;
-    std::size_t last_batch_ = 0;   ///< bytes of the last one that was sent
+    std::uint64_t asked_at_ = ~std::uint64_t{0};  ///< of the message whose lines were asked for
+    std::size_t last_batch_ = 0;                  ///< bytes of the last one that was sent
     std::size_t taken_ = nothing;  ///< bytes of the message that look() found in place
     std::size_t apart_ = 0;        ///< the same, if that has the rest of its block to itself
     std::size_t max_message_bytes_ = 0;

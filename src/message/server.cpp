@@ -21,7 +21,7 @@ using base::Status;
 // --- Request
 
 namespace {
-[[nodiscard]] Server::State& state_of(void* server) noexcept {
+[[nodiscard]] Server::State& state_of(detail::Serving* server) noexcept {
     return *static_cast<Server::State*>(server);
 }
 [[nodiscard]] Server::State::Peer& peer_of(void* peer) noexcept {
@@ -40,26 +40,11 @@ struct detail::RequestAccess {
     [[nodiscard]] static bool is_answered(const Request& request) noexcept {
         return request.stage_ == Request::Stage::answered;
     }
-    /// It is another one of the same client from here on, of those that came in one message.
-    [[gnu::always_inline]] static void renew(Request& request, std::uint64_t id,
-                                             const EntryHead& head,
-                                             std::span<const std::byte> payload) noexcept {
-        request.header_.id = id;
-        request.header_.procedure = head.what;
-        request.header_.limit_us = head.number;
-        request.payload_ = payload;
-        request.stage_ = Request::Stage::open_in_batch;
-        request.is_kept_ = request.is_large_ = false;
+    [[nodiscard]] static Server::State::Peer& peer_of(const Request& request) noexcept {
+        return *static_cast<Server::State::Peer*>(request.peer_);
     }
     static void mark_as_put_off(Request& request) noexcept { request.was_put_off_ = true; }
 };
-
-Status Request::answer(std::span<const std::byte> payload) {
-    // Each of the two keeps its registers for itself.
-    if (stage_ != Stage::open) [[unlikely]]
-        return answer_quickly(payload);
-    return answer_alone(payload);
-}
 
 Status Request::answer_alone(std::span<const std::byte> payload) {
     stage_ = Stage::answered;
@@ -72,17 +57,6 @@ Status Request::answer_alone(std::span<const std::byte> payload) {
     if (peer.line->try_send_here(head, payload) == Status::ok) [[likely]]
         return Status::ok;
     return server.give(peer, head, payload);
-}
-
-Status Request::answer_quickly(std::span<const std::byte> payload) {
-    // A short one calls nobody.
-    Server::State& server = state_of(server_);
-    if (stage_ == Stage::answered || !server.answers.takes_quickly(payload.size())) [[unlikely]]
-        return answer_in_batch(payload);
-    stage_ = Stage::answered;
-    ++server.counts.answers;
-    server.answers.lay(server.entry_of(header_.id, Outcome::ok, payload.size()), payload.data());
-    return Status::ok;
 }
 
 Status Request::answer_in_batch(std::span<const std::byte> payload) {
@@ -119,6 +93,7 @@ Status Request::claim(std::size_t size, std::span<std::byte>& room) {
         return Status::too_large;
     }
     is_kept_ = true;
+    is_large_ = false;
     if (!peer.resumes) {
         if (stage_ != Stage::open) {
             std::byte* const place = server.place_in_batch(peer, header_.id, size);
@@ -389,6 +364,7 @@ std::size_t Server::State::visit_otherwise(Peer& peer, const detail::HandlerRef&
     }
     std::span<const std::byte> message;
     std::size_t requests = 0;
+    if (peer.is_plain && peer.batches) peer.line->ask_for_lines();
     if (peer.is_plain && peer.batches && peer.line->finds_batch(message)) {
         SessionHeader header;
         std::span<const std::byte> entries;
@@ -547,48 +523,38 @@ bool Server::State::serve_batch(Peer& peer, const SessionHeader& head,
     }
     const std::uint64_t last = head.id + count - 1;
     if (peer.resumes) forget_acknowledged(peer, head.id - head.behind);
-    BatchReader reader{entries, begun};
-    EntryHead entry;
-    std::span<const std::byte> payload;
+    const std::byte* const begin = entries.data();
     Request request = detail::RequestAccess::make(*this, peer, {.behind = head.behind}, {});
-    const std::uint64_t until = std::min(last, peer.taken + (most - requests));
     const std::uint64_t before = peer.taken;
-    const std::size_t most_pending = is_draining ? 0 : options.max_pending;
+    detail::RequestRun run{.at = begin + begun,
+                           .end = begin + entries.size(),
+                           .taken = before,
+                           .until = std::min(last, before + (most - requests)),
+                           .is_paused = &peer.is_paused,
+                           .most_pending = is_draining ? 0 : options.max_pending};
     const std::uint32_t generation = peer.id.generation;
-    bool is_sound = true;
+    const auto note = [&] {
+        if (peer.id.generation != generation) return;
+        peer.taken = run.taken;
+        if (run.is_sound && run.taken != last) {
+            peer.batch_at = static_cast<std::size_t>(run.at - begin);
+        }
+    };
     try {
-        do {
-            is_sound = reader.front(entry, payload);
-            if (!is_sound) [[unlikely]]
-                break;
-            reader.pass();
-            const std::uint64_t id = ++peer.taken;
-            if (counts.pending >= most_pending) [[unlikely]] {
-                decline(peer, id);
-                continue;
-            }
-            ++counts.requests;
-            detail::RequestAccess::renew(request, id, entry, payload);
-            hand_over(peer, id, request, handler);
-        } while (peer.taken != until && !peer.is_paused);
+        handler.serve(handler.handler, request, run);
     } catch (...) {
         // There was no memory to keep an answer, say. The next visit goes on behind what was
         // served.
+        note();
         if (peer.id.generation == generation && peer.line.has_value()) {
-            if (peer.taken == last) {
-                peer.line->pass();
-            } else {
-                peer.batch_at = reader.at();
-            }
+            if (run.taken == last) peer.line->pass();
             mailboxes.remind(peer.id.place);
         }
         throw;
     }
-    requests += peer.taken - before;
-    if (!is_sound) return false;
-    if (peer.taken == last) return reader.is_empty();
-    peer.batch_at = reader.at();
-    return true;
+    note();
+    requests += run.taken - before;
+    return run.is_sound && (run.taken != last || run.at == run.end);
 }
 
 Server::State::Taken Server::State::take_batches(Peer& peer, SessionHeader head,
@@ -632,6 +598,17 @@ void Server::threw(Request& request, std::string_view why) noexcept {
     } catch (const std::exception&) {
         // No memory for the text: serve() finds the request unanswered.
     }
+}
+
+void Server::decline(Request& request) {
+    State& server = detail::RequestAccess::server_of(request);
+    server.decline(detail::RequestAccess::peer_of(request), request.id());
+}
+
+void Server::drop(Request& request) {
+    State& server = detail::RequestAccess::server_of(request);
+    (void)server.answer(detail::RequestAccess::peer_of(request), request.id(), Outcome::dropped,
+                        {});
 }
 
 std::size_t Server::turn_by(detail::HandlerRef handler, std::size_t budget) {
@@ -682,9 +659,11 @@ bool Server::turn_to_drain() {
     State& server = *state_;
     server.is_draining = true;
     server.options.group_clients = 0;  // a lap is of all from here on
+    const auto nobody = [](Request&) {};
+    const detail::HandlerRef handler = erase(nobody);
     // Whoever calls this may sleep before the next time, and shall where others have to do more.
     for (int laps = 64; laps != 0; --laps) {
-        if (server.drain_by_a_lap()) return true;
+        if (server.drain_by_a_lap(handler)) return true;
         if (server.counts.pending != 0 || !server.clogged.empty() || !server.fetching.empty()) {
             break;
         }
@@ -692,7 +671,7 @@ bool Server::turn_to_drain() {
     return false;
 }
 
-bool Server::State::drain_by_a_lap() {
+bool Server::State::drain_by_a_lap(const detail::HandlerRef& handler) {
     // A lap takes a message of each client, who has no more requests under way than its window, and
     // may have taken each of them back: behind so many, all that was here before is taken. From
     // then on nothing is, so that nobody holds it up who goes on asking.
@@ -702,8 +681,7 @@ bool Server::State::drain_by_a_lap() {
     }
     const bool takes = laps_of_drain <= 2 * window;
     look_at_kernel();  // for clients that are on their way here
-    const auto nobody = [](void*, Request&) {};
-    (void)turn({nullptr, nobody}, takes ? ~std::size_t{0} : 0);
+    (void)turn(handler, takes ? ~std::size_t{0} : 0);
     // What it answered has to be under way before this may be the last turn.
     post_gathered();
     const auto among = [&](const std::vector<std::uint32_t>& places, auto&& is_so) {

@@ -101,7 +101,7 @@ class Crowd {
     std::vector<std::uint64_t> loads_;
 };
 
-struct Server::State {
+struct Server::State : detail::Serving {
     /// What is known of an answer that its client has not acknowledged.
     struct KeptAnswer {
         std::uint64_t id = 0;
@@ -256,7 +256,7 @@ struct Server::State {
     /// The first one that is wanted still. False: there is none.
     bool serve_next_put_off(const detail::HandlerRef& handler);
     /// One lap of a drain. True: what was here before has its answer.
-    [[nodiscard]] bool drain_by_a_lap();
+    [[nodiscard]] bool drain_by_a_lap(const detail::HandlerRef& handler);
     void repeat(Peer& peer, std::uint64_t id);
     void cancel(Peer& peer, std::uint64_t id);
     base::Status answer(Peer& peer, std::uint64_t id, Outcome outcome,
@@ -452,8 +452,7 @@ struct Server::State {
     std::shared_ptr<detail::ReplyQueue> replies;
     std::vector<detail::ReplyQueue::Given> given;  ///< memory of take_replies
     std::vector<std::byte> scratch;                ///< of an answer that is not laid in place
-    BatchWriter answers;                           ///< to requests that came in one message
-    Peer* answered = nullptr;                      ///< … whose they are
+    Peer* answered = nullptr;                      ///< whose `answers` are
     std::deque<PutOff> waiting;                    ///< requests that were put off, in their order
     std::size_t waiting_bytes = 0;                 ///< … of their payload
     std::size_t put_off_now = 0;                   ///< … of this turn
@@ -498,7 +497,6 @@ struct Server::State {
     base::WaitsToShow waits_to_show;
     std::uint64_t spin_ticks;
 
-    ServerStats counts;
     mutable base::StatisticsPage statistics;
     std::optional<connect::Acceptor> acceptor;  ///< for this object's thread: the first to go
 };

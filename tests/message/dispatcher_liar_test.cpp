@@ -2,6 +2,7 @@
 // it: what was asked there ends once, and what goes to other servers is answered as ever.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -92,7 +93,8 @@ class LyingServer {
                 line->pass();
                 if (header.kind == SessionKind::hello) {
                     say(*line, {.kind = SessionKind::welcome}, pack(first_));
-                } else if (header.kind == SessionKind::request) {
+                } else if (header.kind == SessionKind::request ||
+                           header.kind == SessionKind::request_batch) {
                     deed_(*line, header.id);
                 }
             } else if (status != Status::empty) {
@@ -298,6 +300,31 @@ TEST(DispatchersOfLiars, EndWhatAPortFoundToBeALie) {
             ASSERT_EQ(port.call(bytes_of("what is it?"), answer, patience()), Outcome::peer_lost)
                 << round << ", " << &deed - in_pieces;
         }
+    }
+}
+
+// A client that takes all that lies there by a loop of its program.
+TEST(ClientsOfLiars, EndThoughTheyTakeSeveralAnswersAtATime) {
+    for (const LyingServer::Deed& deed : deeds) {
+        LyingServer liar{honest(), deed};
+        Client client = Client::connect(liar.address(), {}, patience());
+        std::uint64_t first = 0;
+        const auto fill = [](std::size_t, std::span<std::byte> room) {
+            std::ranges::fill(room, std::byte{1});
+        };
+        ASSERT_EQ(client.submit_several(5, 40, fill, first).count, 5U);
+        std::map<std::uint64_t, int> answered;
+        BatchResult result;
+        const Deadline deadline = patience();
+        do {
+            result = client.poll_all([&](const Answer& answer) { ++answered[answer.id]; });
+            // Those behind the lie that it would answer honestly.
+            std::uint64_t id = 0;
+            if (result.status == Status::empty) (void)client.submit(bytes_of("go on"), id);
+            std::this_thread::yield();
+        } while (result.status == Status::empty && !deadline.expired());
+        EXPECT_EQ(result.status, Status::peer_lost) << &deed - deeds;
+        for (const auto& [id, count] : answered) EXPECT_EQ(count, 1) << id;
     }
 }
 

@@ -33,6 +33,8 @@
 #include "millrace/connect/admission.hpp"
 #include "millrace/connect/link.hpp"
 #include "millrace/connect/transport.hpp"
+#include "millrace/message/entries.hpp"
+#include "millrace/message/filled.hpp"
 #include "millrace/message/requester.hpp"
 #include "millrace/message/session.hpp"
 #include "millrace/message/transfer.hpp"
@@ -150,6 +152,28 @@ class Client : public Requester<Client> {
     void begin_batch() noexcept;
     /// What was laid goes, and from here on each request by itself.
     void end_batch() noexcept;
+
+    /// Submits `count` requests of up to `size` bytes each, as many as can be sent now, in one
+    /// message where begin_batch() would make it one, and by fewer instructions: the loop is
+    /// compiled where it is called. `fill(std::size_t index, std::span<std::byte>)` writes each in
+    /// place, index 0 first; it returns nothing, or how many bytes it used. It must not use this
+    /// client. Their numbers follow each other from `first` on. `ok`: all were submitted; otherwise
+    /// why the next one was not, as submit(). They go at once, or between begin_batch() and
+    /// end_batch() with others. If `fill` throws, those before it were submitted.
+    ///
+    ///     const auto sent = client.submit_several(
+    ///         keys.size(), 64,
+    ///         [&](std::size_t i, std::span<std::byte> room) { return write(keys[i], room); },
+    ///         first);                                 // keys[i] has the number first + i
+    template <class Fill>
+    BatchResult submit_several(std::size_t count, std::size_t size, Fill&& fill,
+                               std::uint64_t& first, const RequestOptions& options = {});
+    /// Hands one answer after the other to `take(const Answer&)`, as long as there are some: as
+    /// poll() does, and by fewer instructions where several came in one message. Its status is that
+    /// of the last look: `empty`, or why there are no more. If `take` throws, that answer stays the
+    /// next.
+    template <class Take>
+    BatchResult poll_all(Take&& take);
     // poll() and wait() answer `closed`, `peer_lost` where nothing more comes; requests without an
     // answer have none then, see outstanding().
 
@@ -200,9 +224,105 @@ class Client : public Requester<Client> {
     base::Status look(Answer& answer, const base::Deadline& deadline);
     base::Status look_for(std::uint64_t id, Answer& answer, const base::Deadline& deadline);
     void pass() noexcept;
+    /// Room for the first of so many requests, up to all of them; or each is to go by itself.
+    base::Status claim_several(std::size_t count, std::size_t size, const RequestOptions& options,
+                               detail::RequestRoom& room);
+    void commit_several(std::byte* end, std::size_t count, std::size_t bytes) noexcept;
+    /// As look(); `run`: all that lie beside that answer, if there are some.
+    base::Status look_for_several(Answer& answer, detail::AnswerRun& run);
+    void pass_several(const std::byte* at, std::size_t count, std::size_t bytes) noexcept;
+    /// True: none was begun, and one is now.
+    bool begins_batch() noexcept;
 
     explicit Client(std::unique_ptr<State> state) noexcept;
     std::unique_ptr<State> state_;
 };
+
+template <class Fill>
+BatchResult Client::submit_several(std::size_t count, std::size_t size, Fill&& fill,
+                                   std::uint64_t& first, const RequestOptions& options) {
+    /// Sends what was laid, also if `fill` throws.
+    struct Sending {
+        Client* client;
+        bool begins;
+        ~Sending() {
+            if (begins) client->end_batch();
+        }
+    };
+    struct Laying {
+        Client* client;
+        std::byte* at;
+        std::size_t count = 0;
+        std::size_t bytes = 0;
+        ~Laying() { client->commit_several(at, count, bytes); }
+    };
+    BatchResult result;
+    const Sending sending{this, begins_batch()};
+    while (result.count != count) {
+        detail::RequestRoom room;
+        result.status = claim_several(count - result.count, size, options, room);
+        if (result.status != base::Status::ok) return result;
+        if (result.count == 0) first = room.first;
+        if (room.at == nullptr) {
+            std::uint64_t id = 0;
+            const auto fill_one = [&](std::span<std::byte> place) {
+                return fill(result.count, place);
+            };
+            result.status = submit(size, fill_one, id, options);
+            if (result.status != base::Status::ok) return result;
+            ++result.count;
+            continue;
+        }
+        const std::size_t begun = result.count;
+        Laying laying{this, room.at};
+        do {
+            const auto fill_next = [&](std::span<std::byte> place) {
+                return fill(begun + laying.count, place);
+            };
+            const std::size_t used =
+                detail::filled(std::span{laying.at + entry_head_bytes, size}, fill_next);
+            lay_entry_head(laying.at, EntryHead::of(room.head | used));
+            laying.at += entry_bytes(used);
+            laying.bytes += used;
+        } while (++laying.count != room.count);
+        result.count += room.count;
+    }
+    return result;
+}
+
+template <class Take>
+BatchResult Client::poll_all(Take&& take) {
+    struct Passing {
+        Client* client;
+        detail::AnswerRun run;
+        ~Passing() {
+            if (run.count != 0) client->pass_several(run.at, run.count, run.bytes);
+        }
+    };
+    BatchResult result;
+    while (true) {
+        Answer answer;
+        detail::AnswerRun found;
+        result.status = look_for_several(answer, found);
+        if (result.status != base::Status::ok) return result;
+        if (found.at == nullptr) {
+            take(std::as_const(answer));
+            pass();
+            ++result.count;
+            continue;
+        }
+        Passing passing{this, found};
+        for (Answer next; passing.run.front(next); passing.run.pass(next)) {
+            take(std::as_const(next));
+        }
+        result.count += passing.run.count;
+        if (passing.run.count == 0) [[unlikely]] {
+            // The server wrote there once more: what was found first counts.
+            take(std::as_const(answer));
+            pass();
+            ++result.count;
+        }
+    }
+}
 
 }  // namespace millrace::message

@@ -43,6 +43,7 @@
 #include "millrace/connect/admission.hpp"
 #include "millrace/connect/link.hpp"
 #include "millrace/connect/transport.hpp"
+#include "millrace/message/entries.hpp"
 #include "millrace/message/session.hpp"
 #include "millrace/message/transfer.hpp"
 #include "millrace/ring/carrier.hpp"
@@ -184,6 +185,12 @@ struct ClientId {
 namespace detail {
 struct ReplyQueue;
 struct RequestAccess;
+
+/// What of a server's state the loop over several requests uses, which is compiled in the program.
+struct Serving {
+    BatchWriter answers;  ///< to requests that came in one message
+    ServerStats counts;
+};
 }  // namespace detail
 
 /// The right, and the duty, to answer one request later. Move-only; any one thread at a time, which
@@ -244,7 +251,20 @@ class Request {
     /// such answer, and is told so; `closed`: the request is answered, or deferred, already; or the
     /// client has left. Answers to requests that came in one message (Client::begin_batch) go
     /// together, behind up to 15 more calls of the handler.
-    base::Status answer(std::span<const std::byte> payload);
+    base::Status answer(std::span<const std::byte> payload) {
+        if (stage_ == Stage::open) return answer_alone(payload);
+        // A short one calls nobody.
+        if (stage_ != Stage::open_in_batch || !server_->answers.takes_quickly(payload.size()))
+            [[unlikely]]
+            return answer_in_batch(payload);
+        stage_ = Stage::answered;
+        ++server_->counts.answers;
+        server_->answers.lay(
+            {.length = static_cast<std::uint16_t>(payload.size()),
+             .number = static_cast<std::uint32_t>(header_.id - server_->answers.first())},
+            payload.data());
+        return base::Status::ok;
+    }
     /// Sends an answer that `fill(std::span<std::byte>)` writes in place, where the client reads
     /// it, if there is room. The room is `size` bytes with any content. `fill` returns nothing, or
     /// how many bytes it used. If it throws, nothing is sent, and the handler may answer otherwise.
@@ -278,16 +298,28 @@ class Request {
 
   private:
     friend struct detail::RequestAccess;
-    Request(void* server, void* peer, ClientId client, const SessionHeader& header,
+    friend class Server;
+    Request(detail::Serving* server, void* peer, ClientId client, const SessionHeader& header,
             std::span<const std::byte> payload) noexcept
         : server_{server}, peer_{peer}, client_{client}, header_{header}, payload_{payload} {}
     [[gnu::noinline]] base::Status answer_alone(std::span<const std::byte> payload);
-    [[gnu::noinline]] base::Status answer_quickly(std::span<const std::byte> payload);
     [[gnu::noinline]] base::Status answer_in_batch(std::span<const std::byte> payload);
     base::Status claim(std::size_t size, std::span<std::byte>& room);
     base::Status commit(std::size_t size);
 
-    void* server_;
+    /// It is the next one of those that came in one message. False: what lies there is none.
+    [[nodiscard, gnu::always_inline]] bool become_next_of(detail::RequestRun& run) noexcept {
+        EntryHead head;
+        if (!run.take(head, payload_)) [[unlikely]]
+            return false;
+        header_.id = run.taken;
+        header_.procedure = head.what;
+        header_.limit_us = head.number;
+        stage_ = Stage::open_in_batch;
+        return true;
+    }
+
+    detail::Serving* server_;
     void* peer_;
     ClientId client_;
     SessionHeader header_;
@@ -309,6 +341,8 @@ namespace detail {
 struct HandlerRef {
     void* handler = nullptr;
     void (*call)(void* handler, Request& request) = nullptr;
+    /// Several requests, as long as the run goes on; `request` becomes one after the other.
+    void (*serve)(void* handler, Request& request, RequestRun& run) = nullptr;
     /// Null: it has none.
     void (*expect)(void* handler, std::uint16_t procedure,
                    std::span<const std::byte> payload) = nullptr;
@@ -410,15 +444,8 @@ class Server {
                       "and const if the handler is");
         // A function is no object, and has an address all the same; an object may be constant.
         const auto place = reinterpret_cast<std::uintptr_t>(std::addressof(handler));
-        detail::HandlerRef made{reinterpret_cast<void*>(place), [](void* bare, Request& request) {
-                                    try {
-                                        std::invoke(*reinterpret_cast<Bare*>(bare), request);
-                                    } catch (const std::exception& error) {
-                                        threw(request, error.what());
-                                    } catch (...) {
-                                        threw(request, "the handler threw what is no exception");
-                                    }
-                                }};
+        detail::HandlerRef made{reinterpret_cast<void*>(place), &hand_to<Bare>,
+                                &hand_several_to<Bare>};
         if constexpr (detail::Expects<Bare>) {
             made.expect = [](void* bare, std::uint16_t procedure,
                              std::span<const std::byte> payload) {
@@ -427,7 +454,44 @@ class Server {
         }
         return made;
     }
+    template <class Bare>
+    static void hand_to(void* handler, Request& request) {
+        try {
+            std::invoke(*reinterpret_cast<Bare*>(handler), request);
+        } catch (const std::exception& error) {
+            threw(request, error.what());
+        } catch (...) {
+            threw(request, "the handler threw what is no exception");
+        }
+    }
+    template <class Bare>
+    static void hand_several_to(void* handler, Request& request, detail::RequestRun& run) {
+        // In registers, as far as nobody else looks at it; whatever throws, the caller sees it.
+        struct Kept {
+            detail::RequestRun here;
+            detail::RequestRun& there;
+            ~Kept() { there = here; }
+        } kept{run, run};
+        detail::RequestRun& here = kept.here;
+        ServerStats& counts = request.server_->counts;
+        do {
+            if (!request.become_next_of(here)) [[unlikely]]
+                return;
+            if (counts.pending >= here.most_pending) [[unlikely]] {
+                decline(request);
+                continue;
+            }
+            ++counts.requests;
+            hand_to<Bare>(handler, request);
+            if (request.stage_ != Request::Stage::answered) [[unlikely]]
+                drop(request);
+        } while (here.taken != here.until && !*here.is_paused);
+    }
     static void threw(Request& request, std::string_view why) noexcept;
+    /// The request is not taken: the server is draining, or too much is pending.
+    static void decline(Request& request);
+    /// The handler let go of it.
+    static void drop(Request& request);
     std::size_t turn_by(detail::HandlerRef handler, std::size_t budget);
     base::Status serve_by(detail::HandlerRef handler, const base::Deadline& deadline);
 
