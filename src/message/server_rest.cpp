@@ -12,6 +12,8 @@ using base::Status;
 namespace {
 /// Nobody rings for the room that waiting answers find.
 constexpr std::chrono::nanoseconds nap_for_room = std::chrono::milliseconds{1};
+/// Among so many, who was served last is likely to be the next one.
+constexpr std::size_t few_active = 4;
 }  // namespace
 
 void Server::State::look_at_kernel() {
@@ -145,6 +147,17 @@ void Server::State::fall_asleep() {
     wires_looked_at = base::ticks() - wires_every;
 }
 
+void Server::State::ask_for_frames() const noexcept {
+    if (in_use == 0) return;
+    const std::size_t last = (cursor == 0 ? in_use : cursor) - 1;
+    if (mailboxes.polling() != Polling::dense) return mailboxes.ask_for_second_lines(in_use, last);
+    const Peer& peer = *peers[last];
+    if (active.size() > few_active || !peer.line.has_value() || peer.line->is_wire()) return;
+    const FrameReader::Awaited frame = peer.line->core().reader.awaited();
+    __builtin_prefetch(frame.place);
+    frame.ask_for_second_line();
+}
+
 Status Server::State::rest(const base::Deadline& deadline) {
     class Sleeper final : public base::Parker {
       public:
@@ -178,7 +191,7 @@ Status Server::State::rest(const base::Deadline& deadline) {
             }
             look_aside();
         }
-        mailboxes.ask_for_second_lines(in_use, (cursor == 0 ? in_use : cursor) - 1);
+        ask_for_frames();
         return stopping.load(std::memory_order_seq_cst) || replies->has_some() ||
                !waiting.empty() || has_message();
     };

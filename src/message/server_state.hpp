@@ -425,6 +425,9 @@ struct Server::State : detail::Serving {
     [[nodiscard]] bool has_message();
     /// The first place in [from, to) with one; `to` if there is none.
     [[nodiscard]] std::size_t find_message(std::size_t from, std::size_t to);
+    /// For who waits: has lines fetched that a request is likely to lie in. By bytes those of who
+    /// was served last, so that they are here when the byte behind them is.
+    void ask_for_frames() const noexcept;
     /// Tells the clients that are awake.
     void fall_asleep();
     void keep_loop(bool was_busy);
