@@ -83,7 +83,10 @@ void check_transports(const ServerOptions& options) {
 
 std::unique_ptr<Wire> connect_wire(const connect::Address& server, const connect::LinkOptions& link,
                                    const ClientOptions& options, const base::Deadline& deadline) {
-    const std::size_t longest = options.max_answer_bytes + session_head_bytes;
+    // The first word of a server is no answer: a welcome, or why it refuses.
+    constexpr std::size_t longest_word = 512;
+    const std::size_t longest =
+        std::max(options.max_answer_bytes, longest_word) + session_head_bytes;
     if (options.transport == Transport::tcp) {
         return connect_socket_wire(
             server, link, {.max_message_bytes = longest, .gathers = options.gathers_requests},
