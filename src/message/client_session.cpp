@@ -147,7 +147,8 @@ void Client::State::connect(const Deadline& deadline) {
     }
     const std::optional<Welcome> welcome =
         is_word && header.kind == SessionKind::welcome ? parse_welcome(payload) : std::nullopt;
-    if (!welcome.has_value()) {
+    // Nothing is kept for a session that was not to be resumed.
+    if (!welcome.has_value() || (welcome->resumed && !options.resumes)) {
         refuse(base::ErrorCode::protocol, "its first word is none that a message server says",
                "use the same build of millrace on both sides");
     }

@@ -328,6 +328,13 @@ TEST(ClientsOfLiars, EndThoughTheyTakeSeveralAnswersAtATime) {
     }
 }
 
+TEST(ClientsOfLiars, DoNotJoinWhoResumesWhatIsNotKept) {
+    Welcome lie = honest();
+    lie.resumed = true;
+    LyingServer liar{lie, deeds[0]};
+    EXPECT_THROW((void)Client::connect(liar.address(), {}, patience()), base::Error);
+}
+
 TEST(DispatchersOfLiars, DoNotJoinWhoSaysNoWelcome) {
     Running running;
     Dispatcher dispatcher =
