@@ -650,23 +650,28 @@ void Server::on_unwanted(std::function<void(ClientId, std::uint64_t)> call) {
 void Server::adopt() noexcept { state_->hub.adopt(); }
 
 Status Server::drain(const base::Deadline& deadline) {
+    begin_to_drain();
     base::NapParker nap;
     return base::wait_until([this] { return turn_to_drain(); }, deadline, state_->options.wait,
                             nap);
 }
 
-bool Server::turn_to_drain() {
+void Server::begin_to_drain() noexcept {
     State& server = *state_;
     server.is_draining = true;
     server.options.group_clients = 0;  // a lap is of all from here on
+    server.laps_of_drain = 0;
+}
+
+bool Server::turn_to_drain() {
+    State& server = *state_;
     const auto nobody = [](Request&) {};
     const detail::HandlerRef handler = erase(nobody);
     // Whoever calls this may sleep before the next time, and shall where others have to do more.
     for (int laps = 64; laps != 0; --laps) {
+        const std::uint64_t before = server.laps_of_drain;
         if (server.drain_by_a_lap(handler)) return true;
-        if (server.counts.pending != 0 || !server.clogged.empty() || !server.fetching.empty()) {
-            break;
-        }
+        if (server.laps_of_drain == before) break;
     }
     return false;
 }
@@ -694,9 +699,7 @@ bool Server::State::drain_by_a_lap(const detail::HandlerRef& handler) {
         return false;
     }
     if (!among(clogged, [](const Peer& peer) { return peer.is_paused; })) ++laps_of_drain;
-    if (!clogged.empty() || (takes && has_message())) return false;
-    laps_of_drain = 0;
-    return true;
+    return clogged.empty() && !(takes && has_message());
 }
 
 Status Server::close(const base::Deadline& deadline) {

@@ -195,6 +195,7 @@ void ServerGroup::stop() noexcept {
 
 Status ServerGroup::drain(const base::Deadline& deadline) {
     State& group = *state_;
+    for (Server& server : group.servers) server.begin_to_drain();
     base::NapParker nap;
     return base::wait_until(
         [&] {

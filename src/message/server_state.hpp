@@ -446,7 +446,7 @@ struct Server::State : detail::Serving {
     std::shared_ptr<Crowd> crowd;
     std::uint32_t number;  ///< of those that share the address
     bool is_draining = false;
-    std::uint64_t laps_of_drain = 0;  ///< since no request was left that the handler had taken
+    std::uint64_t laps_of_drain = 0;  ///< of those in which any client's messages could be taken
     bool is_nested = false;           ///< in a program's own loop
     std::atomic<bool> stopping{false};
     std::string why_polling;

@@ -802,6 +802,34 @@ TEST_P(Servers, DrainThoughClientsGoOnAsking) {
     for (std::thread& client : clients) client.join();
 }
 
+TEST_P(Servers, AnswerWhatCameBetweenTwoDrains) {
+    auto running = std::make_unique<Running>(options());
+    Client client = running->connect();
+    running->stop();
+    for (int drains = 0; drains < 3; ++drains) {
+        std::uint64_t id = 0;
+        ASSERT_EQ(client.submit(content(1, 1, 20), id), Status::ok);
+        Outcome outcome = Outcome::ok;
+        // It may be under way when the first one ends.
+        EXPECT_TRUE(eventually([&] {
+            EXPECT_EQ(running->server.drain(patience()), Status::ok);
+            const auto take = [&](const Answer& answer) { outcome = answer.outcome; };
+            return client.poll(take) == Status::ok;
+        }));
+        EXPECT_EQ(outcome, Outcome::draining);
+    }
+}
+
+TEST_P(Servers, ServeClientsThatTakeShortAnswersOnly) {
+    Running running{options()};
+    ClientOptions chosen;
+    chosen.max_answer_bytes = 8;
+    Client client = running.connect(chosen);
+    Bytes answer;
+    EXPECT_EQ(client.call(content(1, 1, 8), answer, patience()), Outcome::ok);
+    EXPECT_EQ(client.call(content(1, 2, 9), answer, patience()), Outcome::too_large);
+}
+
 TEST_P(Servers, LetRepliesOutliveThem) {
     std::vector<Reply> later;
     {

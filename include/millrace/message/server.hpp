@@ -400,7 +400,9 @@ class Server {
 
     /// Takes no more clients, answers new requests with Outcome::draining, and waits until every
     /// request before has its answer and every answer is in its client's ring. Or `timed_out`,
-    /// `cancelled`: something is pending still.
+    /// `cancelled`: something is pending still. Clients that go on asking do not hold it up: what
+    /// one sends later than it may have as its window is left to the next drain() or turn, or has
+    /// no answer but the end.
     base::Status drain(const base::Deadline& deadline);
     /// Drains, and closes every channel in good order: clients see `closed`. Answers as drain().
     base::Status close(const base::Deadline& deadline);
@@ -433,7 +435,8 @@ class Server {
     [[nodiscard]] static std::vector<Server> listen_together(
         const connect::Address& address, const ServerOptions& options, std::size_t count,
         const std::function<std::vector<int>(std::size_t)>& where);
-    /// One turn of drain(). True: nothing is pending.
+    void begin_to_drain() noexcept;
+    /// Some laps of a drain. True: nothing is pending.
     [[nodiscard]] bool turn_to_drain();
 
     template <class Handler>
