@@ -56,17 +56,13 @@ Status offer_before_sleep(PortState& port, Status again, const Deadline& deadlin
     if (!yielding.due(base::ticks())) return again;  // it is never offered
     for (int offers = 0; offers < offers_before_sleep; ++offers) {
         if (!detail::take_turn_of_dispatcher(*port.gate)) break;
-        base::Crowd::Taken taken = base::Crowd::Taken::not_at_all;
         Status status = attempt();
-        if (status == again) {
-            if (deadline.cancelled() || deadline.expired()) break;
-            taken = crowd.offer(yielding);
-            status = attempt();
-        }
-        if (status != again) {
-            port.gate->spared_sleeps.fetch_add(1, std::memory_order_relaxed);
-            return status;
-        }
+        if (status != again) return status;
+        if (deadline.cancelled() || deadline.expired()) break;
+        const base::Crowd::Taken taken = crowd.offer(yielding);
+        status = attempt();
+        if (status == Status::ok) port.gate->spared_sleeps.fetch_add(1, std::memory_order_relaxed);
+        if (status != again) return status;
         if (taken == base::Crowd::Taken::by_others) break;
     }
     return again;

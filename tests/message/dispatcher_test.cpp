@@ -717,6 +717,9 @@ TEST(Dispatcher, IsSparedItsTurnsByPortsThatWaitOnItsProcessor) {
 
 TEST(Dispatcher, SparesPortsOnItsProcessorThatSleepAtOnceSomeSleeps) {
     Running running;
+    if (running.connect().explain().find("carrier: store") == std::string::npos) {
+        GTEST_SKIP() << "a kernel's device may bring an answer later than the others' turns end";
+    }
     const OnOneProcessor here;
     DispatcherOptions options;
     options.wait = yielding;

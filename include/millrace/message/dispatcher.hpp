@@ -80,7 +80,7 @@ struct DispatcherStats {
         0;  ///< times that a connection had no room, or no place in its window
     std::uint64_t cancelled = 0;       ///< requests that were not wanted any more
     std::uint64_t turns_of_ports = 0;  ///< taken by ports that waited on the dispatcher's processor
-    std::uint64_t spared_sleeps = 0;   ///< of ports there that sleep at once, as an offer served
+    std::uint64_t spared_sleeps = 0;   ///< of ports there: they had offered the processor before
     std::uint64_t sleeps = 0;
 };
 
