@@ -25,6 +25,7 @@
 #include "millrace/message/copy.hpp"
 #include "millrace/message/coroutine.hpp"
 #include "millrace/message/dispatcher.hpp"
+#include "millrace/message/entries.hpp"
 #include "millrace/message/filled.hpp"
 #include "millrace/message/frame.hpp"
 #include "millrace/message/frame_reader.hpp"
@@ -67,6 +68,20 @@ TEST(HeaderExamples, Copy) {
     Bytes place(payload.size());
     message::copy_any(place.data(), payload.data(), payload.size());
     EXPECT_EQ(place, payload);
+}
+
+// entries.hpp
+TEST(HeaderExamples, LayAnEntry) {
+    alignas(8) std::array<std::byte, 64> ring{};
+    std::byte* at = ring.data();
+    const std::uint16_t procedure = 3;
+    message::lay_entry_head(at, {.length = 5, .what = procedure});
+    const auto head = message::EntryHead::of(message::load_frame_word(at));
+    const std::span<const std::byte> payload{at + message::entry_head_bytes, head.length};
+    at += message::entry_bytes(head.length);
+    EXPECT_EQ(head.what, procedure);
+    EXPECT_EQ(payload.size(), 5U);
+    EXPECT_EQ(at, ring.data() + 16);
 }
 
 // filled.hpp

@@ -154,12 +154,13 @@ class Client : public Requester<Client> {
     void end_batch() noexcept;
 
     /// Submits `count` requests of up to `size` bytes each, as many as can be sent now, in one
-    /// message where begin_batch() would make it one, and by fewer instructions: the loop is
-    /// compiled where it is called. `fill(std::size_t index, std::span<std::byte>)` writes each in
-    /// place, index 0 first; it returns nothing, or how many bytes it used. It must not use this
-    /// client. Their numbers follow each other from `first` on. `ok`: all were submitted; otherwise
-    /// why the next one was not, as submit(). They go at once, or between begin_batch() and
-    /// end_batch() with others. If `fill` throws, those before it were submitted.
+    /// message where begin_batch() would make it one (but each by itself in a session that
+    /// resumes), and by fewer instructions: the loop is compiled where it is called.
+    /// `fill(std::size_t index, std::span<std::byte>)` writes each in place, index 0 first; it
+    /// returns nothing, or how many bytes it used. It must not use this client. Their numbers
+    /// follow each other from `first` on. `ok`: all were submitted; otherwise why the next one was
+    /// not, as submit(). They go at once, or between begin_batch() and end_batch() with others. If
+    /// `fill` throws, those before it were submitted.
     ///
     ///     const auto sent = client.submit_several(
     ///         keys.size(), 64,
@@ -171,7 +172,7 @@ class Client : public Requester<Client> {
     /// Hands one answer after the other to `take(const Answer&)`, as long as there are some: as
     /// poll() does, and by fewer instructions where several came in one message. Its status is that
     /// of the last look: `empty`, or why there are no more. If `take` throws, that answer stays the
-    /// next.
+    /// next. It must not use this client.
     template <class Take>
     BatchResult poll_all(Take&& take);
     // poll() and wait() answer `closed`, `peer_lost` where nothing more comes; requests without an

@@ -10,8 +10,10 @@
 //                31..16  request: procedure; answer: outcome
 //                15..0   length of the payload in bytes
 //
-//     const EntryHead head = EntryHead::of(load_frame_word(at));
-//     if (head.length …) … at + entry_head_bytes …; at += entry_bytes(head.length);
+//     message::lay_entry_head(at, {.length = 5, .what = procedure});
+//     const auto head = message::EntryHead::of(message::load_frame_word(at));
+//     const std::span<const std::byte> payload{at + message::entry_head_bytes, head.length};
+//     at += message::entry_bytes(head.length);
 #pragma once
 
 #include <algorithm>
