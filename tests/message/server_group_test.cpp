@@ -20,6 +20,7 @@
 #include <utility>
 #include <vector>
 
+#include "client_access.hpp"
 #include "message/serving.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/placement.hpp"
@@ -492,6 +493,51 @@ TEST_P(ServerGroups, ThatWereRestartedWithFewerThreadsSayThatSessionsAreLost) {
     }
     again.kill();
     (void)again.wait();
+}
+
+/// Fills its ring with what asks for nothing, so that each lap of the server finds some.
+void flood(Client& client) {
+    Channel::Core& core = detail::ClientAccess::core(client);
+    const SessionHead cancel = pack(SessionHeader{.kind = SessionKind::cancel});
+    while (core.reserve(sizeof cancel) == Status::ok && core.send(cancel, {}) == Status::ok) {
+    }
+}
+
+TEST(ServerGroupsThatDrain, EndThoughOneWasBusyLonger) {
+    ServerOptions options;
+    options.ring_bytes = std::size_t{4} << 20;
+    std::mutex mutex;
+    std::vector<Reply> later;
+    RunningGroup running{2, options, [&](Request& request) {
+                             const std::lock_guard lock{mutex};
+                             later.push_back(request.defer());
+                         }};
+    std::vector<Client> clients;
+    for (int i = 0; i < 2; ++i) clients.push_back(running.connect());
+    Client waiting = running.connect();
+    std::uint64_t id = 0;
+    ASSERT_EQ(waiting.submit(content(1, 1, 20), id), Status::ok);
+    ASSERT_TRUE(eventually([&] {
+        const std::lock_guard lock{mutex};
+        return !later.empty();
+    }));
+    running.stop();
+    for (Client& client : clients) flood(client);
+    std::atomic<bool> done{false};
+    std::thread flooding{[&] {
+        while (!done) {
+            for (Client& client : clients) flood(client);
+        }
+    }};
+    std::thread answering{[&] {
+        std::this_thread::sleep_for(20ms);
+        const std::lock_guard lock{mutex};
+        for (Reply& reply : later) EXPECT_EQ(reply.answer({}), Status::ok);
+    }};
+    EXPECT_EQ(running.group.drain(patience()), Status::ok);
+    done = true;
+    flooding.join();
+    answering.join();
 }
 
 }  // namespace
