@@ -47,7 +47,8 @@ void parse_words(std::span<const std::byte> payload) {
 }
 
 void parse_entries(std::span<const std::byte> entries) {
-    message::BatchReader reader{entries};
+    message::detail::RequestRun run{.at = entries.data(), .end = entries.data() + entries.size()};
+    const auto passed = [&] { return static_cast<std::size_t>(run.at - entries.data()); };
     alignas(8) static std::byte room[std::size_t{128} << 10];
     message::BatchWriter writer;
     writer.open(std::span{room}.first(std::min(
@@ -55,14 +56,12 @@ void parse_entries(std::span<const std::byte> entries) {
                 1, std::nullopt);
     message::EntryHead head;
     std::span<const std::byte> payload;
-    while (!reader.is_empty() && reader.front(head, payload)) {
-        const std::size_t at = reader.at();
+    for (std::size_t at = 0; run.at != run.end && run.take(head, payload); at = passed()) {
         require(payload.data() == entries.data() + at + message::entry_head_bytes &&
                     payload.size() == head.length &&
                     at + message::entry_bytes(head.length) <= entries.size(),
                 "an entry lies within its message");
-        reader.pass();
-        require(reader.at() == at + message::entry_bytes(head.length), "entries follow each other");
+        require(passed() == at + message::entry_bytes(head.length), "entries follow each other");
         std::byte* const place = writer.place_for(payload.size());
         require(place == room + message::session_head_bytes + at + message::entry_head_bytes,
                 "it fits where it came from");
@@ -72,7 +71,7 @@ void parse_entries(std::span<const std::byte> entries) {
                             message::entry_head_bytes + payload.size()) == 0,
                 "the same entry");
     }
-    require(reader.at() + message::session_head_bytes == writer.bytes(), "as many bytes");
+    require(passed() + message::session_head_bytes == writer.bytes(), "as many bytes");
 }
 
 }  // namespace

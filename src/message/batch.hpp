@@ -31,27 +31,15 @@ namespace millrace::message {
 class BatchReader {
   public:
     BatchReader() noexcept = default;
-    /// `entries`: the message without its head. `at`: behind so many bytes of them, at most all.
-    explicit BatchReader(std::span<const std::byte> entries, std::size_t at = 0) noexcept
-        : begin_{entries.data()}, at_{entries.data() + at}, end_{entries.data() + entries.size()} {}
+    /// `entries`: the message without its head.
+    explicit BatchReader(std::span<const std::byte> entries) noexcept
+        : begin_{entries.data()}, at_{entries.data()}, end_{entries.data() + entries.size()} {}
 
     [[nodiscard]] bool is_open() const noexcept { return begin_ != nullptr; }
     [[nodiscard]] bool is_empty() const noexcept { return at_ == end_; }
-    [[nodiscard]] std::size_t at() const noexcept { return static_cast<std::size_t>(at_ - begin_); }
-    /// The next entry, until pass(). False: what lies there is none.
-    [[nodiscard, gnu::always_inline]] bool front(EntryHead& head,
-                                                 std::span<const std::byte>& payload) noexcept {
-        const auto left = static_cast<std::size_t>(end_ - at_);
-        if (left < entry_head_bytes) [[unlikely]]
-            return false;
-        head = EntryHead::of(load_frame_word(at_));
-        step_ = entry_bytes(head.length);
-        payload = {at_ + entry_head_bytes, head.length};
-        return step_ <= left;
-    }
-    /// The same in steps, for who keeps what it reads in registers: the head's word, the place of
-    /// its payload, and whether an entry of that length lies there. Precondition: not is_empty(),
-    /// and a multiple of 8 bytes in all.
+    /// The next entry, until pass(), in steps, for who keeps what it reads in registers: the head's
+    /// word, the place of its payload, and whether an entry of that length lies there.
+    /// Precondition: not is_empty(), and a multiple of 8 bytes in all.
     [[nodiscard, gnu::always_inline]] std::uint64_t front_word() const noexcept {
         return load_frame_word(at_);
     }
@@ -66,7 +54,7 @@ class BatchReader {
     [[nodiscard]] const std::byte* end() const noexcept { return end_; }
     /// Goes on there: behind entries that were looked at otherwise.
     void go_to(const std::byte* at) noexcept { at_ = at; }
-    /// Goes on behind what front() found.
+    /// Goes on behind what step_over() found.
     [[gnu::always_inline]] void pass() noexcept { at_ += step_; }
     void close() noexcept { begin_ = at_ = end_ = nullptr; }
 

@@ -38,11 +38,11 @@ std::size_t Server::State::expect(std::size_t place, std::size_t end,
             handler.expect(handler.handler, header.procedure, payload);
         } else if (header.kind == SessionKind::request_batch) {
             // As many as its visit serves, if its budget lasts.
-            BatchReader reader{payload, std::min(peer.batch_at, payload.size())};
+            detail::RequestRun run{.at = payload.data() + std::min(peer.batch_at, payload.size()),
+                                   .end = payload.data() + payload.size()};
             EntryHead entry;
-            for (std::size_t i = 0; i != requests_of_a_visit && reader.front(entry, payload); ++i) {
+            for (std::size_t i = 0; i != requests_of_a_visit && run.take(entry, payload); ++i) {
                 handler.expect(handler.handler, entry.what, payload);
-                reader.pass();
             }
         }
     }

@@ -280,12 +280,6 @@ struct Server::State : detail::Serving {
                                              std::size_t size) noexcept {
         answers.add(entry_of(id, outcome, size));
     }
-    [[nodiscard]] EntryHead entry_of(std::uint64_t id, Outcome outcome,
-                                     std::size_t size) const noexcept {
-        return {.length = static_cast<std::uint16_t>(size),
-                .what = static_cast<std::uint16_t>(outcome),
-                .number = static_cast<std::uint32_t>(id - answers.first())};
-    }
     /// What was laid of these goes.
     void send_answers();
     void commit_answers() noexcept;

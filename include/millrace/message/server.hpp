@@ -190,6 +190,13 @@ struct RequestAccess;
 struct Serving {
     BatchWriter answers;  ///< to requests that came in one message
     ServerStats counts;
+    /// Of an answer that is laid there.
+    [[nodiscard]] EntryHead entry_of(std::uint64_t id, Outcome outcome,
+                                     std::size_t size) const noexcept {
+        return {.length = static_cast<std::uint16_t>(size),
+                .what = static_cast<std::uint16_t>(outcome),
+                .number = static_cast<std::uint32_t>(id - answers.first())};
+    }
 };
 }  // namespace detail
 
@@ -259,10 +266,8 @@ class Request {
             return answer_in_batch(payload);
         stage_ = Stage::answered;
         ++server_->counts.answers;
-        server_->answers.lay(
-            {.length = static_cast<std::uint16_t>(payload.size()),
-             .number = static_cast<std::uint32_t>(header_.id - server_->answers.first())},
-            payload.data());
+        server_->answers.lay(server_->entry_of(header_.id, Outcome::ok, payload.size()),
+                             payload.data());
         return base::Status::ok;
     }
     /// Sends an answer that `fill(std::span<std::byte>)` writes in place, where the client reads
