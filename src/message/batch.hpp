@@ -7,7 +7,9 @@
 //
 //   session head   of a request_batch: `id` of its first request, those behind it have the numbers
 //                  that follow; `procedure` says how many there are; `behind` is the first one's.
-//                  Of an answer_batch: `id` of any request, from which its entries count.
+//                  Of an answer_batch: `id` of any request, from which its entries count. Of both:
+//                  `limit_us` is how far the sender has read its own ring
+//                  (Channel::Core::say_position), so that it need not tell of that otherwise.
 //   entry head     63..32  request: limit_us; answer: its number less that of the head, signed
 //                  31..16  request: procedure; answer: outcome
 //                  15..0   length of the payload in bytes
@@ -52,8 +54,6 @@ class BatchReader {
     }
     [[nodiscard]] const std::byte* front_entry() const noexcept { return at_; }
     [[nodiscard]] const std::byte* end() const noexcept { return end_; }
-    /// Goes on there: behind entries that were looked at otherwise.
-    void go_to(const std::byte* at) noexcept { at_ = at; }
     /// Goes on behind what step_over() found.
     [[gnu::always_inline]] void pass() noexcept { at_ += step_; }
     void close() noexcept { begin_ = at_ = end_ = nullptr; }

@@ -63,12 +63,17 @@ base::Status Channel::Core::post_gathered() noexcept {
 
 base::Status Channel::Core::commit_apart_if_roomy(std::size_t size) noexcept {
     const std::uint64_t extent = frame_bytes_apart(writer.position(), size);
-    // What the peer has told of since there was no room last.
-    take_consumed(page().credit.load());
-    if (ended_sending != base::Status::ok) return ended_sending;
+    const std::uint64_t needed = extent + writer.size() / 2;
+    if (writer.free_bytes(consumed.value()) < needed) {
+        // What the peer has told of, but not by its messages.
+        take_consumed(page().credit.load());
+        if (ended_sending != base::Status::ok) return ended_sending;
+    }
     reusable = consumed.value();
-    if (writer.free_bytes(reusable) < extent + writer.size() / 2) return commit(size, frame_whole);
+    if (writer.free_bytes(reusable) < needed) return commit(size, frame_whole);
     (void)writer.commit_apart(size);
+    // Nothing else may come by for long, as room is found here and told of by such messages.
+    if (writer.to_the_end() == writer.size()) show_now_and_then();
     room = std::min(writer.free_bytes(reusable), writer.to_the_end());
     return count_sent(show_progress(), size, frame_whole);
 }

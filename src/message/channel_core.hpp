@@ -350,17 +350,19 @@ struct Channel::Core {
                                                        std::uint64_t& length) const noexcept {
         return !is_not_plain && reader.front_apart(most, length);
     }
-    /// Goes on behind that.
-    [[nodiscard]] bool pass_apart(std::uint64_t length) noexcept {
+    /// Goes on behind that. `steps`: as released().
+    [[nodiscard, gnu::always_inline]] bool pass_apart(std::uint64_t length,
+                                                      std::uint64_t steps = 1) noexcept {
         empty_looks = 0;
         reader.release_apart(length);
-        return released(length);
+        return released(length, steps);
     }
     /// Goes on behind it: it has been copied. True: tell_peer() is due.
-    [[nodiscard, gnu::always_inline]] bool pass_whole(std::uint64_t length) noexcept {
+    [[nodiscard, gnu::always_inline]] bool pass_whole(std::uint64_t length,
+                                                      std::uint64_t steps = 1) noexcept {
         empty_looks = 0;
         reader.release(length);
-        return released(length);
+        return released(length, steps);
     }
     /// Copies it, if it is longer than most.
     [[gnu::noinline]] base::Status take_long(std::byte* into, std::uint64_t length) noexcept {
@@ -385,7 +387,11 @@ struct Channel::Core {
     /// does.
     [[nodiscard, gnu::always_inline]] bool stays_quiet() noexcept {
         reader.ask_for_second_line();
-        if (reader.arriving() || ((empty_looks + 1) & quiet_looks) == 0) return false;
+        return !reader.arriving() && counts_vain_look();
+    }
+    /// Behind such a look that has found nothing. False: it is time to look around.
+    [[nodiscard, gnu::always_inline]] bool counts_vain_look() noexcept {
+        if (((empty_looks + 1) & quiet_looks) == 0) return false;
         ++empty_looks;
         return true;
     }
@@ -422,15 +428,39 @@ struct Channel::Core {
         if (released(bytes)) [[unlikely]]
             (void)tell_peer();
     }
-    /// True: tell_peer() is due.
-    [[nodiscard, gnu::always_inline]] bool released(std::size_t bytes) noexcept {
+    /// True: tell_peer() is due. `steps`: behind so many times `credit_step`. Twice as far for who
+    /// is likely to say soon how far it has read in a message of its own (say_position).
+    [[nodiscard, gnu::always_inline]] bool released(std::size_t bytes,
+                                                    std::uint64_t steps = 1) noexcept {
         ++counts.pieces_received;
         counts.bytes_received += bytes;
         const std::uint64_t position = reader.position();
         ControlPage& own = *own_page;
         own.consumed.store(ring::PositionWord::pack(position));
         own.wake_up.progress.store(sent_half | Progress::units(position));
-        return position - credited >= credit_step || peer_sleeps();
+        return position - credited >= steps * credit_step || peer_sleeps();
+    }
+
+    // --- room that messages tell of: how far their sender has read its own ring. A hint, as
+    // `credit` is: who finds no room asks.
+
+    /// Of what is said: it says something. The other bits are units of Progress.
+    static constexpr std::uint32_t says_position = std::uint32_t{1} << 31;
+    /// How far this end has read, for the head of a message that it is about to send. 0: it says
+    /// nothing.
+    [[nodiscard]] std::uint32_t say_position() noexcept {
+        if (!has_ring) return 0;
+        credited = reader.position();
+        return Progress::units(credited) | says_position;
+    }
+    /// What the peer said so. False: it cannot be there.
+    [[nodiscard]] bool hear_position(std::uint32_t said) noexcept {
+        if ((said & says_position) == 0) return true;
+        // By 31 bits of either.
+        const std::uint32_t ahead = (said - Progress::units(consumed.value())) << 1;
+        const std::int64_t bytes =
+            std::int64_t{static_cast<std::int32_t>(ahead) / 2} * std::int64_t{frame_alignment};
+        return consumed.go_on(bytes, writer.position()) != ring::News::impossible;
     }
     /// Behind progress that was stored. Over a network there is no fence between the two: a sleeper
     /// that this misses is found by look_around or return_credit.
@@ -550,6 +580,7 @@ struct Channel::Core {
     std::optional<Incoming> incoming;  ///< if it receives by SEND
     static constexpr std::uint32_t no_place = ~std::uint32_t{0};
     std::uint32_t server_place = no_place;
+    bool has_ring = false;          ///< that the peer writes to
     bool is_told = false;           ///< something has come that the server has not looked at
     std::uint64_t credit_step = 0;  ///< tell_peer() is due behind so many bytes; by SEND always
     std::uint64_t credit_due = 0;   ///< the peer is told of so many at a time

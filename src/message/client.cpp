@@ -158,23 +158,18 @@ Status Client::claim_several(std::size_t count, std::size_t size, const RequestO
     return state_->claim_several(count, size, options, room);
 }
 
-void Client::commit_several(std::byte* end, std::size_t count, std::size_t bytes) noexcept {
-    state_->commit_several(end, count, bytes);
+void Client::commit_several(std::byte* end, std::size_t count, std::size_t bytes,
+                            bool are_last) noexcept {
+    state_->commit_several(end, count, bytes, are_last);
 }
+
+void Client::send_several() noexcept { state_->send_several(); }
 
 Status Client::look_for_several(Answer& answer, detail::AnswerRun& run) {
     return state_->look_for_several(answer, run);
 }
 
-void Client::pass_several(const std::byte* at, std::size_t count, std::size_t bytes) noexcept {
-    state_->pass_several(at, count, bytes);
-}
-
-bool Client::begins_batch() noexcept {
-    if (state_->begins_batches) return false;
-    begin_batch();
-    return true;
-}
+void Client::pass_several(const detail::AnswerRun& run) noexcept { state_->pass_several(run); }
 
 void Client::begin_batch() noexcept {
     state_->begins_batches = true;

@@ -169,7 +169,7 @@ struct Client::State {
         return place_in_next_batch(size, status);
     }
     [[gnu::noinline]] std::byte* place_in_next_batch(std::size_t size, base::Status& status) {
-        send_batch();
+        if (requests.is_open()) send_batch();
         status = base::Status::too_large;
         if (size > longest_entry) return nullptr;
         std::span<std::byte> room;
@@ -179,10 +179,13 @@ struct Client::State {
                       options.resumes ? std::nullopt
                                       : std::optional<std::size_t>{
                                             std::min<std::uint64_t>(max_request, longest_short)});
-        is_batching = true;
-        // Room was found, and nothing else may look for some meanwhile.
-        core().wants_room = false;
-        if (core().readiness != nullptr) core().readiness->wake();
+        // What one call lays and sends is never left for a look to send.
+        if (begins_batches) is_batching = true;
+        if (core().readiness != nullptr) [[unlikely]] {
+            // Room was found, and nothing else may look for some meanwhile.
+            core().wants_room = false;
+            core().readiness->wake();
+        }
         return requests.place_for(size);
     }
     /// The payload lies there.
@@ -204,30 +207,44 @@ struct Client::State {
         base::Status status = may_send(size);
         if (status != base::Status::ok) return status;
         room = {.first = next_id};
-        if (!lays_batches || options.resumes) return base::Status::ok;
+        if (!takes_batches || options.resumes) return base::Status::ok;
         std::byte* const place = place_in_batch(size, status);
         if (place == nullptr) {
             return status == base::Status::too_large ? base::Status::ok : not_sent(status);
         }
         const std::size_t open = window - (next_id - lowest);
-        const std::size_t in_message =
-            std::min<std::size_t>(most_in_batch - requests.count(), requests.fits(size));
         room.at = place - entry_head_bytes;
-        room.count = std::min({count, open, in_message});
+        room.count = requests.fits(
+            size, std::min({count, open, std::size_t{most_in_batch} - requests.count()}));
         room.head = EntryHead{.what = said.procedure, .number = limit_of(said)}.word();
         return base::Status::ok;
     }
     /// So many of them lie there, up to `end`.
-    void commit_several(std::byte* end, std::size_t count, std::size_t bytes) noexcept {
+    [[gnu::noinline]] void commit_several(std::byte* end, std::size_t count, std::size_t bytes,
+                                          bool are_last) noexcept {
         const std::size_t begin = next_id & mask;
         const std::size_t to_the_end = std::min(count, calls.size() - begin);
         std::fill_n(calls.data() + begin, to_the_end, Call::wanted);
-        std::fill_n(calls.data(), count - to_the_end, Call::wanted);
+        if (count != to_the_end) std::fill_n(calls.data(), count - to_the_end, Call::wanted);
         next_id += count;
         wanted += count;
         counts.bytes_sent += bytes;
         requests.add_several(end, count);
-        if (requests.count() == most_in_batch) send_batch();
+        if (are_last) {
+            send_several();
+        } else if (requests.count() == most_in_batch) {
+            send_batch();
+        }
+    }
+    /// What one call has laid goes, or stays in the batch that was begun before.
+    void send_several() noexcept {
+        if (begins_batches) {
+            if (requests.count() == most_in_batch) send_batch();
+        } else if (is_batching) [[unlikely]] {
+            end_batch();
+        } else {
+            send_batch();
+        }
     }
     /// What was laid so far goes.
     [[gnu::noinline]] void send_batch() noexcept {
@@ -238,7 +255,8 @@ struct Client::State {
             requests.close({.id = first,
                             .procedure = static_cast<std::uint16_t>(requests.count()),
                             .kind = SessionKind::request_batch,
-                            .behind = static_cast<std::uint16_t>(first - lowest)});
+                            .behind = static_cast<std::uint16_t>(first - lowest),
+                            .limit_us = core().say_position()});
         ++counts.batches;
         // That the connection has ended is found by the next look.
         (void)line->commit_batch(size);
@@ -384,7 +402,8 @@ struct Client::State {
             entries.size() % entry_head_bytes != 0) {
             return false;
         }
-        line->ask_for_lines();
+        if (!core().hear_position(header.limit_us)) return false;
+        line->ask_for_lines(message.size());
         answers = BatchReader{entries};
         answers_from = header.id;
         ++counts.batches_received;
@@ -449,15 +468,51 @@ struct Client::State {
         counts.bytes_received += answer.payload.size();
         return base::Status::ok;
     }
-    /// The same where it may be the first of several, of all that lie there side by side.
+    /// The same where several may have come in one message: then `run` is of all that lie there
+    /// side by side, and what they are is for its front() to say.
     [[gnu::noinline]] base::Status look_for_several(Answer& answer, detail::AnswerRun& run) {
-        if (ended == base::Status::ok && !answers.is_open()) [[likely]]
-            line->ask_for_lines();
+        run.at = nullptr;
+        if (awaits_in_ring && ended == base::Status::ok && !answers.is_open() && kept.empty())
+            [[likely]] {
+            std::span<const std::byte> message;
+            const Line::Front front = line->look_at_front(message);
+            if (front == Line::Front::message) [[likely]] {
+                if (is_of_answers(message, run)) return base::Status::ok;
+            } else if (front == Line::Front::nothing && has_nothing_to_do()) {
+                return base::Status::empty;
+            }
+        }
+        return look_for_several_well(answer, run);
+    }
+    /// The message in front is several answers, which begin there.
+    [[nodiscard, gnu::always_inline]] bool is_of_answers(std::span<const std::byte> message,
+                                                         detail::AnswerRun& run) noexcept {
+        SessionHeader header;
+        std::span<const std::byte> entries;
+        if (!takes_batches || !parse_here(message, header, entries) ||
+            header.kind != SessionKind::answer_batch || entries.empty() ||
+            entries.size() % entry_head_bytes != 0 || !core().hear_position(header.limit_us))
+            [[unlikely]]
+            return false;
+        run = {.at = entries.data(),
+               .end = entries.data() + entries.size(),
+               .from = header.id,
+               .lowest = lowest,
+               .open = next_id - lowest,
+               .mask = mask,
+               .calls = calls.data()};
+        return true;
+    }
+    /// A look that has found nothing in the ring would see to nothing else.
+    [[nodiscard, gnu::always_inline]] bool has_nothing_to_do() noexcept {
+        return !is_batching && !owes_hint && line->is_clear() && !line->keeps_memory() &&
+               core().readiness == nullptr && core().counts_vain_look();
+    }
+    [[gnu::noinline]] base::Status look_for_several_well(Answer& answer, detail::AnswerRun& run) {
         const base::Status status = kept.empty() ? look_at_line(answer) : look_at_kept(0, answer);
         current = answer.id;
-        run.at = nullptr;
         if (status != base::Status::ok) return status;
-        if (handed_out == in_batch) [[likely]] {
+        if (handed_out == in_batch) {
             run = {.at = answers.front_entry(),
                    .end = answers.end(),
                    .from = answers_from,
@@ -471,15 +526,21 @@ struct Client::State {
         return status;
     }
     /// Those were handed out of which the run says so.
-    [[gnu::noinline]] void pass_several(const std::byte* at, std::size_t count,
-                                        std::size_t bytes) noexcept {
-        counts.answers += count;
-        counts.bytes_received += bytes;
-        wanted -= count;
+    [[gnu::noinline]] void pass_several(const detail::AnswerRun& run) noexcept {
+        counts.answers += run.count;
+        counts.bytes_received += run.bytes;
+        wanted -= run.count;
         find_lowest();
-        answers.go_to(at);
-        if (answers.is_empty()) [[likely]]
-            end_answers();
+        if (!answers.is_open()) ++counts.batches_received;
+        if (run.at == run.end) [[likely]] {
+            line->ask_for_place();
+            answers.close();
+            line->pass_batch();
+        } else {
+            // One of them is not wanted, or the program has thrown.
+            answers = BatchReader{{run.at, run.end}};
+            answers_from = run.from;
+        }
     }
     /// Behind several that were settled. Eight at a time, as far as there are so many.
     void find_lowest() noexcept {
@@ -509,6 +570,7 @@ struct Client::State {
     }
     [[gnu::noinline]] void end_answers() noexcept {
         answers.close();
+        line->ask_for_place();
         line->pass_batch();
     }
     /// What is no answer that lies in the ring and is awaited. False: it is none to any request. It

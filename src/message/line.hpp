@@ -114,45 +114,70 @@ class Line {
         }
     }
 
-    /// The same of finds_whole() for what may be a batch, which may have the rest of its block to
-    /// itself.
-    [[nodiscard, gnu::always_inline]] bool finds_batch(
+    /// What the place of the next frame says.
+    enum class Front : std::uint8_t {
+        nothing,  ///< no frame has come
+        message,  ///< one that is whole, and lies in the ring
+        other,    ///< something that look() is to see to
+    };
+    /// For who awaits a message of many lines, which may have the rest of its block to itself: it
+    /// has the processor fetch all of these at once (once for each message), before what is at
+    /// their end is looked at. What is found stays until pass_batch().
+    [[nodiscard, gnu::always_inline]] Front look_at_front(
         std::span<const std::byte>& message) noexcept {
-        if (finds_whole(message)) return true;
-        std::uint64_t length = 0;
-        if (receives_otherwise_ || !core_->finds_apart(largest_ring, length)) return false;
-        note_apart(length);
-        message = {core_->reader.payload(), length};
-        return true;
+        if (receives_otherwise_ || core_->is_not_plain) [[unlikely]]
+            return Front::other;
+        const FrameReader& reader = core_->reader;
+        const std::uint64_t facts = reader.front_facts();
+        if (facts > facts_mask) return Front::nothing;
+        const std::uint64_t length = header_length(facts);
+        ask_for_lines(length);
+        if (!reader.is_message(facts)) [[unlikely]]
+            return Front::other;
+        taken_ = facts == length ? length : nothing;
+        apart_ = facts == length ? 0 : length;
+        message = {reader.payload(), length};
+        return Front::message;
     }
-    /// If a message is in front, has the processor fetch all lines of it at once, and those that
-    /// the answer to it, or the next request behind it, is likely to be laid in: before what is at
-    /// its end is looked at. Once for each message.
-    [[gnu::always_inline]] void ask_for_lines() noexcept {
-        if (is_wire() || !core_->stores || core_->reader.position() == asked_at_) return;
-        const std::byte* const begin = core_->reader.awaited().place;
-        const std::uint64_t length = std::min(core_->reader.arriving_bytes(), most_asked_bytes);
-        if (length <= frame_alignment) return;
-        asked_at_ = core_->reader.position();
+    /// Has the processor fetch the lines of the frame in front, whose payload has so many bytes.
+    [[gnu::always_inline]] void ask_for_lines(std::uint64_t length) noexcept {
+        const FrameReader& reader = core_->reader;
+        if (!core_->stores || reader.position() == asked_at_) return;
+        asked_at_ = reader.position();
+        const std::byte* const second = reader.awaited().place + frame_alignment;
+        const std::uint64_t behind = std::min(wire_bytes(length), most_asked_bytes);
+        if (behind <= frame_alignment) return;
         if (takes_lines_) [[likely]] {
-            ask_to_write(begin + frame_alignment, length - frame_alignment);
+            ask_to_write(second, behind - frame_alignment);
         } else {
-            for (std::uint64_t at = frame_alignment; at < length; at += frame_alignment) {
-                __builtin_prefetch(begin + at);
+            for (std::uint64_t at = 0; at < behind - frame_alignment; at += frame_alignment) {
+                __builtin_prefetch(second + at);
             }
         }
-        // What tells of room there.
-        __builtin_prefetch(&core_->page().credit);
+    }
+    /// Has the processor fetch the lines that the next batch is likely to be laid in. Not beside
+    /// those of one that is awaited and read first: a processor waits for some 20 lines at a time.
+    [[gnu::always_inline]] void ask_for_place() const noexcept {
+        if (is_wire() || !core_->stores) return;
         const std::uint64_t likely =
             std::min({std::uint64_t{last_batch_}, core_->writer.to_the_end(), most_asked_bytes});
         ask_to_write(core_->writer.payload(0).data() - word_bytes, likely);
     }
-    /// pass() of a batch, whose lines this end has all to itself then.
-    void pass_batch() noexcept {
-        if (takes_lines_ && (in_place() || apart_ != 0)) {
-            take_all_lines(in_place() ? taken_ : apart_);
+    /// pass() of what look_at_front(), or look(), has found, whose lines this end has all to itself
+    /// then.
+    [[gnu::always_inline]] void pass_batch() noexcept {
+        if (in_place()) {
+            if (takes_lines_) take_all_lines(taken_);
+            if (core_->pass_whole(taken_, 2)) [[unlikely]]
+                (void)core_->tell_peer();
+        } else if (apart_ != 0) {
+            const std::size_t length = std::exchange(apart_, 0);
+            if (takes_lines_) take_all_lines(length);
+            if (core_->pass_apart(length, 2)) [[unlikely]]
+                (void)core_->tell_peer();
+        } else {
+            pass_otherwise();
         }
-        pass();
     }
 
     // --- sending

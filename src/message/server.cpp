@@ -364,8 +364,9 @@ std::size_t Server::State::visit_otherwise(Peer& peer, const detail::HandlerRef&
     }
     std::span<const std::byte> message;
     std::size_t requests = 0;
-    if (peer.is_plain && peer.batches) peer.line->ask_for_lines();
-    if (peer.is_plain && peer.batches && peer.line->finds_batch(message)) {
+    if (peer.is_plain && peer.batches &&
+        peer.line->look_at_front(message) == Line::Front::message) {
+        peer.line->ask_for_place();
         SessionHeader header;
         std::span<const std::byte> entries;
         if (parse_here(message, header, entries) && header.kind == SessionKind::request_batch) {
@@ -518,7 +519,8 @@ bool Server::State::serve_batch(Peer& peer, const SessionHeader& head,
     // What was served of it in earlier visits.
     const std::size_t begun = std::exchange(peer.batch_at, 0);
     if (done >= count || (done == 0) != (begun == 0) || begun > entries.size() ||
-        count > most_in_batch || head.behind >= head.id || head.behind + count > peer.window) {
+        count > most_in_batch || head.behind >= head.id || head.behind + count > peer.window ||
+        !peer.line->core().hear_position(head.limit_us)) {
         return false;
     }
     const std::uint64_t last = head.id + count - 1;
@@ -576,7 +578,8 @@ Server::State::Taken Server::State::take_batches(Peer& peer, SessionHeader head,
         }
         if (peer.batch_at != 0) break;
         peer.line->pass_batch();
-    } while (requests != most && !peer.is_paused && peer.line->finds_batch(message) &&
+    } while (requests != most && !peer.is_paused &&
+             peer.line->look_at_front(message) == Line::Front::message &&
              parse_here(message, head, entries) && head.kind == SessionKind::request_batch);
     send_answers();
     return Taken::passed;

@@ -83,7 +83,9 @@ void Server::State::commit_answers() noexcept {
     if (!answers.is_open()) return;
     if (answers.is_empty()) return answers.drop();
     const std::uint64_t first = answers.first();
-    const std::size_t size = answers.close({.id = first, .kind = SessionKind::answer_batch});
+    const std::size_t size = answers.close({.id = first,
+                                            .kind = SessionKind::answer_batch,
+                                            .limit_us = answered->line->core().say_position()});
     // That the connection has ended is found by the next look.
     (void)answered->line->commit_batch(size);
 }

@@ -318,6 +318,7 @@ void Channel::Core::meet(const Facts& peer) {
     credited = peer.first_position;
     credit_due = std::max<std::uint64_t>(options.ring_bytes / 4, frame_alignment);
     credit_step = incoming.has_value() ? 0 : credit_due;
+    has_ring = !incoming.has_value();
     pull = ring::CounterPull{
         window, peer_page + offsetof(ControlPage, consumed),
         memory.slice(receive_bytes + offsetof(ControlPage, landing), sizeof(std::uint64_t))};

@@ -158,6 +158,14 @@ const LyingServer::Deed deeds[] = {
     [](Line& line, std::uint64_t id) {
         LyingServer::say(line, {.id = id, .kind = SessionKind::request_batch}, entry({}));
     },
+    [](Line& line, std::uint64_t id) {  // it has read more than was sent to it
+        const std::uint64_t read = line.core().reader.position() + (std::uint64_t{1} << 20);
+        LyingServer::say(line,
+                         {.id = id,
+                          .kind = SessionKind::answer_batch,
+                          .limit_us = Progress::units(read) | Channel::Core::says_position},
+                         entry({}));
+    },
     [](Line& line, std::uint64_t) {
         LyingServer::say(line, {.id = 0, .kind = SessionKind::answer});
     },

@@ -391,6 +391,10 @@ TEST(Frame, TheNextOneBehindOneThatLiesApartBeginsABlock) {
         ASSERT_TRUE(wire.reader.front_apart(ring, length));
         EXPECT_EQ(length, size);
         EXPECT_FALSE(wire.reader.front_apart(size - 1, length));
+        const std::uint64_t facts = wire.reader.front_facts();
+        EXPECT_EQ(facts, frame_facts(frame_skip, size));
+        EXPECT_TRUE(wire.reader.is_message(facts));
+        EXPECT_FALSE(wire.reader.is_message(frame_facts(frame_whole, size)));
         ASSERT_EQ(wire.reader.look(piece), Look::piece);
         EXPECT_TRUE(wire.reader.is_apart());
         EXPECT_TRUE(piece.first && piece.last);
@@ -428,12 +432,15 @@ TEST(Frame, NothingButAWholeMessageLiesApartAndOnlyInRingsOfBlocks) {
         std::uint64_t found = 0;
         EXPECT_EQ(wire.reader.front_apart(ring, found), expected == Look::piece)
             << unsigned{flags} << " " << length;
+        EXPECT_EQ(wire.reader.is_message(wire.reader.front_facts()), expected == Look::piece)
+            << unsigned{flags} << " " << length;
     }
     // Nor is what passes over the rest of a ring.
     BareRing wire{large};
     lay(wire, 0, frame_skip, 0, large);
     std::uint64_t found = 0;
     EXPECT_FALSE(wire.reader.front_apart(large, found));
+    EXPECT_FALSE(wire.reader.is_message(wire.reader.front_facts()));
 }
 
 TEST(Frame, ARingFullOfSkipsDoesNotLeadRoundForEver) {

@@ -383,6 +383,40 @@ TEST_P(ServersOfBatchesByRing, LayThemSideBySideInTheOtherHalfOfTheRing) {
     }
 }
 
+TEST_P(ServersOfBatchesByRing, TellOfRoomInTheMessagesThemselves) {
+    if (std::getenv("MILLRACE_SOFT_MODE") != nullptr) {
+        GTEST_SKIP() << "room may come late, and a message be cut for it";
+    }
+    ByTurns turns{options()};
+    Client client = turns.connect();
+    const Channel::Core& core = detail::ClientAccess::core(client);
+    if (GetParam().requests == Transfer::send || GetParam().answers == Transfer::send) {
+        GTEST_SKIP() << "credits are for receives there";
+    }
+    const auto round = [&](std::uint64_t first) {
+        client.begin_batch();
+        (void)submit_some(client, 1, first, first + 16, 64);
+        client.end_batch();
+        EXPECT_EQ(turns.serve(16, 1024).size(), 16U);
+        while (client.outstanding() != 0) {
+            ASSERT_EQ(client.wait([](const Answer&) {}, patience()), Status::ok);
+        }
+    };
+    round(0);
+    const std::uint64_t told_here = core.page().credit.load();
+    const std::uint64_t told_there = core.credit.sent();
+    const std::uint64_t full = core.counts.full;
+    // Many times round both rings.
+    const std::uint64_t begin = core.writer.position();
+    for (std::uint64_t i = 1; i != 100; ++i) round(16 * i);
+    EXPECT_GT(core.writer.position() - begin, 4 * core.writer.size());
+    EXPECT_EQ(core.page().credit.load(), told_here);
+    EXPECT_EQ(core.credit.sent(), told_there);
+    EXPECT_EQ(core.counts.full, full);
+    // Nor are there questions, but those whose completions tell what the device is done with.
+    EXPECT_TRUE(!core.stores || core.pull.posted() == 0);
+}
+
 TEST_P(ServersOfBatchesByRing, CountEachRequestAgainstTheBudgetAndLetOthersInBetween) {
     if (std::getenv("MILLRACE_SOFT_MODE") != nullptr) {
         GTEST_SKIP() << "what the others sent may come late";
@@ -611,6 +645,14 @@ TEST_P(ServersOfBatchesByRing, DismissWhoeverLiesOfThem) {
         },
         [](Hostile& it) {
             it.send({.id = 1, .procedure = 2, .kind = SessionKind::answer_batch}, entries({8, 8}));
+        },
+        [](Hostile& it) {  // it has read one line more than was sent to it
+            const std::uint64_t read = it.line.core().reader.position() + frame_alignment;
+            it.send({.id = 1,
+                     .procedure = 1,
+                     .kind = kind,
+                     .limit_us = Progress::units(read) | Channel::Core::says_position},
+                    entries({8}));
         },
     };
     for (const Deed& deed : deeds) {

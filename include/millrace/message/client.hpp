@@ -228,12 +228,14 @@ class Client : public Requester<Client> {
     /// Room for the first of so many requests, up to all of them; or each is to go by itself.
     base::Status claim_several(std::size_t count, std::size_t size, const RequestOptions& options,
                                detail::RequestRoom& room);
-    void commit_several(std::byte* end, std::size_t count, std::size_t bytes) noexcept;
-    /// As look(); `run`: all that lie beside that answer, if there are some.
+    /// `are_last`: there come no more with them; they go, unless a batch was begun before.
+    void commit_several(std::byte* end, std::size_t count, std::size_t bytes,
+                        bool are_last) noexcept;
+    /// Those that were laid go, unless a batch was begun before.
+    void send_several() noexcept;
+    /// As look(); or `run` is of all that lie in the next message, and `answer` is none yet.
     base::Status look_for_several(Answer& answer, detail::AnswerRun& run);
-    void pass_several(const std::byte* at, std::size_t count, std::size_t bytes) noexcept;
-    /// True: none was begun, and one is now.
-    bool begins_batch() noexcept;
+    void pass_several(const detail::AnswerRun& run) noexcept;
 
     explicit Client(std::unique_ptr<State> state) noexcept;
     std::unique_ptr<State> state_;
@@ -243,26 +245,23 @@ template <class Fill>
 BatchResult Client::submit_several(std::size_t count, std::size_t size, Fill&& fill,
                                    std::uint64_t& first, const RequestOptions& options) {
     /// Sends what was laid, also if `fill` throws.
-    struct Sending {
-        Client* client;
-        bool begins;
-        ~Sending() {
-            if (begins) client->end_batch();
-        }
-    };
     struct Laying {
         Client* client;
         std::byte* at;
+        std::size_t most;  ///< as many are wanted still
         std::size_t count = 0;
         std::size_t bytes = 0;
-        ~Laying() { client->commit_several(at, count, bytes); }
+        bool is_broken_off = true;
+        ~Laying() { client->commit_several(at, count, bytes, is_broken_off || count == most); }
     };
     BatchResult result;
-    const Sending sending{this, begins_batch()};
     while (result.count != count) {
         detail::RequestRoom room;
         result.status = claim_several(count - result.count, size, options, room);
-        if (result.status != base::Status::ok) return result;
+        if (result.status != base::Status::ok) {
+            if (result.count != 0) send_several();
+            return result;
+        }
         if (result.count == 0) first = room.first;
         if (room.at == nullptr) {
             std::uint64_t id = 0;
@@ -274,19 +273,23 @@ BatchResult Client::submit_several(std::size_t count, std::size_t size, Fill&& f
             ++result.count;
             continue;
         }
+        // Out of `room`, so that the loop keeps them in registers.
+        const std::uint64_t head = room.head;
+        const std::size_t most = room.count;
         const std::size_t begun = result.count;
-        Laying laying{this, room.at};
+        Laying laying{this, room.at, count - begun};
         do {
             const auto fill_next = [&](std::span<std::byte> place) {
                 return fill(begun + laying.count, place);
             };
             const std::size_t used =
                 detail::filled(std::span{laying.at + entry_head_bytes, size}, fill_next);
-            lay_entry_head(laying.at, EntryHead::of(room.head | used));
+            lay_entry_head(laying.at, EntryHead::of(head | used));
             laying.at += entry_bytes(used);
             laying.bytes += used;
-        } while (++laying.count != room.count);
-        result.count += room.count;
+        } while (++laying.count != most);
+        laying.is_broken_off = false;
+        result.count += most;
     }
     return result;
 }
@@ -297,7 +300,8 @@ BatchResult Client::poll_all(Take&& take) {
         Client* client;
         detail::AnswerRun run;
         ~Passing() {
-            if (run.count != 0) client->pass_several(run.at, run.count, run.bytes);
+            // A copy, so that the loop keeps its own in registers.
+            if (run.count != 0) client->pass_several(detail::AnswerRun{run});
         }
     };
     BatchResult result;
@@ -318,7 +322,9 @@ BatchResult Client::poll_all(Take&& take) {
         }
         result.count += passing.run.count;
         if (passing.run.count == 0) [[unlikely]] {
-            // The server wrote there once more: what was found first counts.
+            // The next one is not wanted, or none at all.
+            result.status = look(answer);
+            if (result.status != base::Status::ok) return result;
             take(std::as_const(answer));
             pass();
             ++result.count;

@@ -117,9 +117,11 @@ class BatchWriter {
         at_ = place + entry_bytes(head.length);
         ++count_;
     }
-    /// How many entries of so many bytes of payload fit.
-    [[nodiscard]] std::size_t fits(std::size_t length) const noexcept {
-        return static_cast<std::size_t>(end_ - at_) / entry_bytes(length);
+    /// How many entries of so many bytes of payload fit, up to `most`, which is not above 2^16.
+    [[nodiscard]] std::size_t fits(std::size_t length, std::size_t most) const noexcept {
+        const auto left = static_cast<std::size_t>(end_ - at_);
+        const std::size_t each = entry_bytes(length);
+        return most * each <= left ? most : left / each;  // no division in most cases
     }
     /// So many entries lie there, up to `end`.
     void add_several(std::byte* end, std::size_t count) noexcept {
@@ -185,7 +187,7 @@ struct AnswerRun {
         const EntryHead head = EntryHead::of(word);
         const std::uint64_t id =
             from + static_cast<std::uint64_t>(static_cast<std::int64_t>(word) >> 32);
-        if (entry_bytes(head.length) > static_cast<std::size_t>(end - at) ||
+        if (at + entry_bytes(head.length) > end ||
             head.what > static_cast<std::uint16_t>(last_outcome_sent) || id - lowest >= open ||
             calls[id & mask] != CallState::wanted) [[unlikely]]
             return false;

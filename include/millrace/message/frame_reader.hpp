@@ -112,6 +112,20 @@ class FrameReader {
                load_frame_word(place + word_bytes + padded(length)) ==
                    trailer_word(tag_, flag | length);
     }
+    /// What is said of the frame in front, by one load of its header; more than `facts_mask`: none
+    /// has come.
+    [[nodiscard, gnu::always_inline]] std::uint64_t front_facts() const noexcept {
+        return load_frame_word(front_) ^ head_;
+    }
+    /// True if a message of which front_facts() said that is whole, and there: one that lies side
+    /// by side with the next one, or has the rest of its block to itself.
+    [[nodiscard, gnu::always_inline]] bool is_message(std::uint64_t facts) const noexcept {
+        const std::uint64_t length = header_length(facts);
+        if (facts != length && (facts != frame_facts(frame_skip, length) || length == 0 ||
+                                size_ < smallest_ring_of_blocks)) [[unlikely]]
+            return false;
+        return ends_with(front_, length, facts);
+    }
     /// The payload of what front() has found.
     [[nodiscard]] const std::byte* payload() const noexcept { return front_ + word_bytes; }
 

@@ -72,7 +72,10 @@ class PeerPosition {
     /// word beyond is not believed.
     constexpr News take(std::uint64_t word, std::uint64_t limit) noexcept {
         if (!PositionWord::whole(word)) return News::none;
-        const std::int64_t bytes = PositionWord::ahead(word, position_);
+        return go_on(PositionWord::ahead(word, position_), limit);
+    }
+    /// The same of a peer that said by how many bytes it is further, in what came whole.
+    constexpr News go_on(std::int64_t bytes, std::uint64_t limit) noexcept {
         if (bytes <= 0) return News::none;
         if (static_cast<std::uint64_t>(bytes) > limit - position_) return News::impossible;
         position_ += static_cast<std::uint64_t>(bytes);
