@@ -523,17 +523,37 @@ struct Channel::Core {
     std::shared_ptr<std::byte> peer_memory;  ///< … which is mapped here then
     connect::Link link;
     ring::SendWindow window;
-    ControlPage* own_page = nullptr;
     std::optional<ChannelSleeper> sleeper;
     std::unique_ptr<connect::Readiness> readiness;  ///< if a descriptor was asked for
 
-    // Sending. One thread uses all of it, so nothing here needs a line of its own.
+    // What each message asks for lies together, in few cache lines. One thread uses all of it, so
+    // nothing here needs a line of its own.
     FrameWriter writer;
     std::size_t longest_here = largest_ring;  ///< of messages that go in one piece
-    std::uint64_t room = 0;         ///< bytes that frames may take from where the writer is
-    std::uint64_t reusable = 0;     ///< everything before it was consumed and its WRITE completed
-    ring::PeerPosition consumed;    ///< by the peer, as far as is known
-    std::uint64_t sent_half = 0;    ///< of our progress: how much was sent
+    std::uint64_t room = 0;       ///< bytes that frames may take from where the writer is
+    std::uint64_t reusable = 0;   ///< everything before it was consumed and its WRITE completed
+    ring::PeerPosition consumed;  ///< by the peer, as far as is known
+    std::uint64_t sent_half = 0;  ///< of our progress: how much was sent
+    ControlPage* own_page = nullptr;
+    bool stores = false;        ///< frames are laid in the peer's ring
+    bool has_ring = false;      ///< that the peer writes to
+    bool is_not_plain = false;  ///< ended_receiving, or assembled_whole
+    ring::Bell bell;
+    bool fences_here =
+        false;  ///< over the soft device: the peer makes no far fences when it sleeps
+    base::Status ended_sending = base::Status::ok;
+    base::Status ended_receiving = base::Status::ok;
+    FrameReader reader;
+    std::uint64_t credit_step = 0;  ///< tell_peer() is due behind so many bytes; by SEND always
+    std::uint64_t credited = 0;     ///< the position that `credit` told last
+    std::uint64_t empty_looks = 0;
+    std::uint64_t quiet_looks = looks_between;  ///< between two that do more than that
+    /// What this end counts by itself; stats() adds what its parts count.
+    ChannelStats counts;
+    std::uint64_t partial_pieces = 0;  ///< received, and not the last of their message
+    std::uint64_t partial_pieces_sent = 0;
+
+    // Sending.
     std::uint64_t transmitted = 0;  ///< everything before it was completed by the device
     std::uint64_t last_ticket = 0;  ///< of the last WRITE of a frame
     std::uint64_t checkpoint_ticket = 0;
@@ -554,16 +574,11 @@ struct Channel::Core {
     std::uint64_t peer_slot = 0;  ///< bytes of the peer's receives; 0: it has a ring
     std::uint32_t send_ring_key = 0;
     ring::PeerMemory carrier;
-    bool stores = false;                  ///< frames are laid in the peer's ring
     bool gathers = false;                 ///< within a batch of frames that are posted
     Transmission gathered{};              ///< … those that are laid, and not posted yet
     std::unique_ptr<SendList> send_list;  ///< … by SEND; made by the first batch
     std::uint64_t secret = 0;             ///< of the frames that this end sends
     ring::CounterPull pull;
-    ring::Bell bell;
-    bool fences_here =
-        false;  ///< over the soft device: the peer makes no far fences when it sleeps
-    base::Status ended_sending = base::Status::ok;
     bool waiting_for_room = false;
     bool wants_room =
         false;  ///< the last attempt to send found none, and the descriptor is to tell
@@ -576,33 +591,21 @@ struct Channel::Core {
     std::uint64_t data_position = 0;  ///< … and before it, everything up to here
 
     // Receiving.
-    FrameReader reader;
     std::optional<Incoming> incoming;  ///< if it receives by SEND
     static constexpr std::uint32_t no_place = ~std::uint32_t{0};
     std::uint32_t server_place = no_place;
-    bool has_ring = false;          ///< that the peer writes to
-    bool is_told = false;           ///< something has come that the server has not looked at
-    std::uint64_t credit_step = 0;  ///< tell_peer() is due behind so many bytes; by SEND always
-    std::uint64_t credit_due = 0;   ///< the peer is told of so many at a time
+    bool is_told = false;          ///< something has come that the server has not looked at
+    std::uint64_t credit_due = 0;  ///< the peer is told of so many at a time
     ring::CounterPush credit;
-    std::uint64_t credited = 0;  ///< the position that `credit` told last
-    std::uint64_t empty_looks = 0;
-    std::uint64_t quiet_looks = looks_between;  ///< between two that do more than that
-    std::uint64_t current_bytes = 0;            ///< of the payload of what look() found last
-    bool current_is_last = true;                ///< … it is the last piece of its message
-    std::uint64_t published = 0;  ///< position that a sleeping peer was certainly told of
-    base::Status ended_receiving = base::Status::ok;
-    base::SoleUse use;  ///< by a wait or close that is under way
+    std::uint64_t current_bytes = 0;  ///< of the payload of what look() found last
+    bool current_is_last = true;      ///< … it is the last piece of its message
+    std::uint64_t published = 0;      ///< position that a sleeping peer was certainly told of
+    base::SoleUse use;                ///< by a wait or close that is under way
     std::vector<std::byte> assembled;
-    bool is_not_plain = false;     ///< ended_receiving, or assembled_whole
     bool assembling = false;       ///< `assembled` holds the beginning of a message
     bool assembled_whole = false;  ///< … and its end: it is handed out, or about to be
 
     std::string why_failed;
-    /// What this end counts by itself; stats() adds what its parts count.
-    ChannelStats counts;
-    std::uint64_t partial_pieces = 0;  ///< received, and not the last of their message
-    std::uint64_t partial_pieces_sent = 0;
     std::uint64_t shown_pieces = 0;                 ///< sent and received, at the last show()
     static constexpr std::size_t own_figures = 14;  ///< of its page, before those of waits
     base::WaitsToShow waits_to_show;

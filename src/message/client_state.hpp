@@ -790,16 +790,27 @@ struct Client::State {
     ClientOptions options;
     ChannelOptions channel_options;
     std::optional<Line> line;
+
+    // What each request and answer asks for lies together, in few cache lines.
+    std::uint64_t next_id = 1;
+    std::uint64_t lowest = 1;  ///< everything below is answered
+    std::uint64_t mask = 0;
+    std::uint64_t max_request = 0;
+    std::uint32_t window = 0;
+    base::Status ended = base::Status::ok;
     bool is_dense = false;
     bool awaits_in_ring = false;  ///< answers: neither by wire nor by SEND
     bool owes_hint = false;
-    bool holds_hints = false;             ///< within a batch
-    bool gathers = false;                 ///< as options.gathers_requests says, by rings
-    bool is_batching = false;             ///< … and some are gathered, or lie in `requests`
-    bool begins_batches = false;          ///< between begin_batch() and end_batch() of the client
-    bool takes_batches = false;           ///< both ends send them
-    bool lays_batches = false;            ///< both of these
-    bool submits_otherwise = false;       ///< gathers, or lays_batches
+    bool holds_hints = false;        ///< within a batch
+    bool gathers = false;            ///< as options.gathers_requests says, by rings
+    bool is_batching = false;        ///< … and some are gathered, or lie in `requests`
+    bool begins_batches = false;     ///< between begin_batch() and end_batch() of the client
+    bool takes_batches = false;      ///< both ends send them
+    bool lays_batches = false;       ///< both of these
+    bool submits_otherwise = false;  ///< gathers, or lays_batches
+    std::size_t wanted = 0;          ///< calls that are
+    std::vector<Call> calls;  ///< by number; side by side, as several are asked for at a time
+    ClientStats counts;
     BatchWriter requests;                 ///< that are laid, and not sent
     BatchReader answers;                  ///< that are handed out one by one
     std::uint64_t answers_from = 0;       ///< the number from which they count
@@ -809,15 +820,8 @@ struct Client::State {
 
     SessionName session{};
     Welcome welcomed{};
-    std::uint64_t next_id = 1;
-    std::uint64_t lowest = 1;  ///< everything below is answered
-    std::uint32_t window = 0;
-    std::uint64_t mask = 0;
-    std::uint64_t max_request = 0;
-    std::vector<Call> calls;    ///< by number; side by side, as several are asked for at a time
-    std::vector<Place> places;  ///< of their requests; only if the session resumes
+    std::vector<Place> places;  ///< of the requests of `calls`; only if the session resumes
     std::vector<Limit> limits;  ///< … and this, too
-    std::size_t wanted = 0;     ///< calls that are
     std::deque<Kept> kept;
 
     std::uint32_t waits = 0;
@@ -833,12 +837,10 @@ struct Client::State {
     enum class Claimed : std::uint8_t { in_line, in_scratch, to_be_read, in_batch };
     Claimed claimed = Claimed::in_line;  ///< where the place of the next request is
 
-    base::Status ended = base::Status::ok;
     bool is_closed = false;  ///< by us
     std::string why_failed;
     std::optional<connect::Transport> instead_of;  ///< that was asked for first
     std::string why_instead;
-    ClientStats counts;
 };
 
 }  // namespace millrace::message
