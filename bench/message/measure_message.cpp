@@ -295,6 +295,7 @@ Load load_of_many(const LoadSetting& setting) {
                     for (std::size_t i = 0; i < active; ++i) {
                         Client& client = clients[i * (count / active)];
                         if (setting.batches) {
+                            if (active == count) message::prefetch_next(clients, i);
                             // As many as were answered go together.
                             answered += take_all_from(i, client);
                             submit_several_to(i, client);

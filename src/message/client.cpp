@@ -153,6 +153,8 @@ Status Client::look_for(std::uint64_t id, Answer& answer, const Deadline& deadli
 
 void Client::pass() noexcept { state_->pass(); }
 
+void Client::prefetch() noexcept { state_->prefetch(); }
+
 Status Client::claim_several(std::size_t count, std::size_t size, const RequestOptions& options,
                              detail::RequestRoom& room) {
     return state_->claim_several(count, size, options, room);

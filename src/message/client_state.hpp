@@ -525,6 +525,12 @@ struct Client::State {
         }
         return status;
     }
+    /// Client::prefetch().
+    void prefetch() noexcept {
+        if (awaits_in_ring && ended == base::Status::ok && !answers.is_open()) {
+            line->ask_for_front();
+        }
+    }
     /// Those were handed out of which the run says so.
     [[gnu::noinline]] void pass_several(const detail::AnswerRun& run) noexcept {
         counts.answers += run.count;

@@ -155,6 +155,18 @@ class Line {
             }
         }
     }
+    /// For who comes back to look: asks for the header in front; when that has had the time to
+    /// come, for the lines behind it, if it is one.
+    void ask_for_front() noexcept {
+        const FrameReader& reader = core_->reader;
+        if (receives_otherwise_ || core_->is_not_plain) return;
+        if (std::exchange(header_asked_at_, reader.position()) != reader.position()) {
+            __builtin_prefetch(reader.awaited().place);
+            return;
+        }
+        const std::uint64_t facts = reader.front_facts();
+        if (facts <= facts_mask) ask_for_lines(header_length(facts));
+    }
     /// Has the processor fetch the lines that the next batch is likely to be laid in. Not beside
     /// those of one that is awaited and read first: a processor waits for some 20 lines at a time.
     [[gnu::always_inline]] void ask_for_place() const noexcept {
@@ -464,7 +476,8 @@ class Line {
     std::uint32_t looks_since_tidy_ = 0;
     std::unique_ptr<Channel::Core> core_;
     std::uint64_t asked_at_ = ~std::uint64_t{0};  ///< of the message whose lines were asked for
-    std::size_t last_batch_ = 0;                  ///< bytes of the last one that was sent
+    std::uint64_t header_asked_at_ = ~std::uint64_t{0};  ///< … whose header was
+    std::size_t last_batch_ = 0;                         ///< bytes of the last one that was sent
     std::size_t taken_ = nothing;  ///< bytes of the message that look() found in place
     std::size_t apart_ = 0;        ///< the same, if that has the rest of its block to itself
     std::size_t max_message_bytes_ = 0;

@@ -95,6 +95,45 @@ TEST_P(SeveralAtATime, AreAnsweredOnceEach) {
     EXPECT_EQ(running.server.stats().answers, count);
 }
 
+TEST_P(SeveralAtATime, MayBeAskedForAheadAtAnyTime) {
+    Running running{options()};
+    std::vector<Client> clients;
+    for (int i = 0; i != 9; ++i) clients.push_back(running.connect());
+    constexpr std::uint64_t rounds = 40;
+    const auto size_of = [](std::uint64_t number) { return number * 29 % 150; };
+    std::vector<std::uint64_t> sent(clients.size());
+    std::vector<std::uint64_t> taken(clients.size());
+    const Deadline deadline = patience();
+    while (std::ranges::any_of(taken, [](auto count) { return count != rounds * 8; })) {
+        ASSERT_FALSE(deadline.expired());
+        for (std::size_t i = 0; i != clients.size(); ++i) {
+            prefetch_next(clients, i);
+            Client& client = clients[i];
+            ASSERT_EQ(
+                client
+                    .poll_all([&](const Answer& answer) {
+                        ++taken[i];
+                        clients[(i + 1) % clients.size()].prefetch();  // and in between
+                        EXPECT_TRUE(std::ranges::equal(
+                            answer.payload, content(1, answer.id - 1, size_of(answer.id - 1))));
+                    })
+                    .status,
+                Status::empty)
+                << client.failure();
+            if (taken[i] != sent[i] || sent[i] == rounds * 8) continue;
+            std::uint64_t first = 0;
+            const BatchResult result =
+                client.submit_several(std::min<std::uint64_t>(8, rounds * 8 - sent[i]), 150,
+                                      writing(sent[i], size_of), first);
+            ASSERT_TRUE(result.status == Status::ok || result.status == Status::full);
+            sent[i] += result.count;
+        }
+    }
+    Client& client = clients[0];
+    EXPECT_EQ(client.close(patience()), Status::ok);
+    client.prefetch();
+}
+
 TEST_P(SeveralAtATime, GoOnBehindWhatACallableThrew) {
     Running running{options()};
     Client client = running.connect();

@@ -35,6 +35,7 @@
 #include "millrace/connect/transport.hpp"
 #include "millrace/message/entries.hpp"
 #include "millrace/message/filled.hpp"
+#include "millrace/message/frame.hpp"
 #include "millrace/message/requester.hpp"
 #include "millrace/message/session.hpp"
 #include "millrace/message/transfer.hpp"
@@ -175,6 +176,10 @@ class Client : public Requester<Client> {
     /// next. It must not use this client.
     template <class Take>
     BatchResult poll_all(Take&& take);
+    /// Has the processor fetch the next answers ahead: at the first call behind a poll() what tells
+    /// of them, and at the second, if they have come, all of their lines. Changes nothing that a
+    /// program could see but time. See prefetch_next().
+    void prefetch() noexcept;
     // poll() and wait() answer `closed`, `peer_lost` where nothing more comes; requests without an
     // answer have none then, see outstanding().
 
@@ -240,6 +245,24 @@ class Client : public Requester<Client> {
     explicit Client(std::unique_ptr<State> state) noexcept;
     std::unique_ptr<State> state_;
 };
+
+/// For a thread that drives several clients in turn: before it turns to `clients[here]` it asks for
+/// the answers of those that it comes to soon, so that it does not wait for the other processor's
+/// lines for each of them anew. Nothing for fewer than eight, whose answers are hardly there yet.
+///
+///     for (std::size_t i = 0; i != clients.size(); ++i) {
+///         message::prefetch_next(clients, i);
+///         clients[i].poll_all(take);
+///         clients[i].submit_several(…);
+///     }
+inline void prefetch_next(std::span<Client> clients, std::size_t here) noexcept {
+    constexpr std::size_t few = 2 * turns_to_header;
+    if (clients.size() < few) return;
+    for (const std::size_t turns : {turns_to_header, turns_to_lines}) {
+        const std::size_t there = here + turns;
+        clients[there < clients.size() ? there : there - clients.size()].prefetch();
+    }
+}
 
 template <class Fill>
 BatchResult Client::submit_several(std::size_t count, std::size_t size, Fill&& fill,

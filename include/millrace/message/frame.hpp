@@ -117,6 +117,12 @@ inline constexpr std::size_t largest_ring = std::size_t{1} << length_bits;
 static_assert(frame_bytes(0) == 64 && frame_bytes(48) == 64 && frame_bytes(49) == 128);
 static_assert(wire_bytes(64) == 80 && frame_bytes(64) == 128);
 
+/// Who looks at many rings in turn, and finds something in most of them, asks for what lies in
+/// those that it comes to soon: for the header in the fourth one from here, and, if that has come,
+/// for all lines behind it in the second. Measured in docs/performance.md.
+inline constexpr std::size_t turns_to_header = 4;
+inline constexpr std::size_t turns_to_lines = 2;
+
 /// A word that the other side writes.
 [[nodiscard]] inline std::uint64_t load_frame_word(const std::byte* at) noexcept {
     const std::uint64_t value = ring::load_word(at);
