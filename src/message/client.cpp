@@ -99,7 +99,7 @@ Status Client::commit(std::size_t size, std::uint64_t& id, const RequestOptions&
     } else {
         std::span<std::byte> room;
         (void)client.line->claim(session_head_bytes + size, room);
-        std::memcpy(room.data(), &head, sizeof head);
+        copy_two_words(room.data(), head);
         status = client.line->commit(session_head_bytes + size);
     }
     if (status == Status::ok) [[likely]]

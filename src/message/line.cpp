@@ -200,7 +200,7 @@ base::Status Line::try_send_otherwise(const SessionHead& head, std::span<const s
     std::span<std::byte> place;
     const base::Status status = claim_otherwise(sizeof head + payload.size(), place);
     if (status != base::Status::ok) return status;
-    std::memcpy(place.data(), &head, sizeof head);
+    copy_two_words(place.data(), head);
     if (!payload.empty()) std::memcpy(place.data() + sizeof head, payload.data(), payload.size());
     return commit_otherwise(sizeof head + payload.size());
 }

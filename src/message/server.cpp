@@ -142,7 +142,7 @@ Status Request::commit(std::size_t size) {
     // The same place as before: nothing was laid since.
     std::span<std::byte> room;
     (void)peer.line->claim(session_head_bytes + size, room);
-    std::memcpy(room.data(), &head, sizeof head);
+    copy_two_words(room.data(), head);
     ++server.counts.answers;
     return peer.line->commit(session_head_bytes + size) == Status::ok ? Status::ok : Status::closed;
 }

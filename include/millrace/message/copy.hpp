@@ -4,6 +4,7 @@
 //     message::copy_any(place.data(), payload.data(), payload.size());
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -21,6 +22,14 @@ template <class Word>
 }
 using Lane [[gnu::vector_size(16)]] = std::uint64_t;
 }  // namespace detail
+
+/// One by one: both were just made, and one load of the two would wait for their stores.
+[[gnu::always_inline]] inline void copy_two_words(
+    std::byte* into, const std::array<std::uint64_t, 2>& words) noexcept {
+    using detail::copy_word;
+    copy_word<std::uint64_t>(into, reinterpret_cast<const std::byte*>(&words[0]));
+    copy_word<std::uint64_t>(into + 8, reinterpret_cast<const std::byte*>(&words[1]));
+}
 
 inline constexpr std::size_t longest_short = 64;
 /// At most that: from both ends, so that the parts overlap.

@@ -130,8 +130,7 @@ class BatchWriter {
     }
     /// What is to be committed, `head` before it. Nothing is open behind it.
     [[nodiscard]] std::size_t close(const SessionHeader& header) noexcept {
-        const SessionHead head = pack(header);
-        std::memcpy(begin_, &head, sizeof head);
+        copy_two_words(begin_, pack(header));
         const std::size_t size = bytes();
         drop();
         return size;

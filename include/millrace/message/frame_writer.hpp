@@ -124,10 +124,7 @@ class FrameWriter {
             std::atomic_signal_fence(std::memory_order_seq_cst);
             copy_short(behind, rest.data(), in_first_line);
         }
-        // Word by word: the head was just made of two, and one load of both would wait for these.
-        detail::copy_word<std::uint64_t>(place, reinterpret_cast<const std::byte*>(&head[0]));
-        detail::copy_word<std::uint64_t>(place + word_bytes,
-                                         reinterpret_cast<const std::byte*>(&head[1]));
+        copy_two_words(place, head);
         if (rest.size() <= in_first_line) return commit(length, frame_whole);
         return show(length, facts, frame_bytes(length));
     }
