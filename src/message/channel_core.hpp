@@ -33,7 +33,6 @@
 #include "millrace/message/transfer.hpp"
 #include "millrace/ring/carrier.hpp"
 #include "millrace/ring/counter.hpp"
-#include "millrace/ring/detail/first_position.hpp"
 #include "millrace/ring/position.hpp"
 #include "millrace/ring/send_window.hpp"
 #include "millrace/ring/wake_up.hpp"
@@ -121,6 +120,10 @@ struct Ways {
     std::size_t slot_bytes = default_slot_bytes;
     /// Where the completions of this end's receives come, if not in a queue of its own.
     SharedReceives* shared = nullptr;
+    /// What it sends begins somewhere in the first page of the peer's ring: for a peer that looks
+    /// at many rings. A message that is longer than what is left behind it may have to wait until
+    /// the peer has looked there.
+    bool begins_anywhere = false;
 
     static constexpr std::size_t default_slot_bytes = 512;
 };
@@ -515,9 +518,9 @@ struct Channel::Core {
 
     // In the order in which they may go: the queue pair before the memory that its requests name.
     ChannelOptions options;  ///< and with it the device
-    const std::uint64_t first_position = ring::detail::first_position();  ///< of what it sends
     Ways ways;
-    std::size_t receive_bytes = 0;   ///< of `memory`, before the ControlPage
+    const std::uint64_t first_position;  ///< of what it sends
+    std::size_t receive_bytes = 0;       ///< of `memory`, before the ControlPage
     verbs::RegisteredBuffer memory;  ///< the ring, or slots, to receive into; then the ControlPage
     verbs::RegisteredBuffer send_ring;       ///< none where frames are laid in the peer's ring
     std::shared_ptr<std::byte> peer_memory;  ///< … which is mapped here then

@@ -104,7 +104,8 @@ void Client::State::connect(const Deadline& deadline) {
         line.emplace(set_up(connect::connect(server, link, deadline), channel_options, deadline,
                             {.sends = options.requests,
                              .receives = options.answers,
-                             .slot_bytes = options.slot_bytes}),
+                             .slot_bytes = options.slot_bytes,
+                             .begins_anywhere = true}),
                      options.max_answer_bytes + session_head_bytes);
     }
     const Hello hello{.session = options.resumes ? session : SessionName{},

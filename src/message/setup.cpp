@@ -1,6 +1,7 @@
 // How a channel comes to be: memory, the exchange of its addresses, listening and connecting.
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <cstring>
@@ -16,6 +17,7 @@
 #include "millrace/base/random.hpp"
 #include "millrace/connect/accepting.hpp"
 #include "millrace/connect/facts.hpp"
+#include "millrace/ring/detail/first_position.hpp"
 #include "millrace/ring/far_fence.hpp"
 #include "setup.hpp"
 #include "shared_receives.hpp"
@@ -156,11 +158,26 @@ static_assert(std::size(figures_of_channels) == Channel::Core::own_figures);
     chosen.endpoint = link.shared_endpoint();
     return chosen;
 }
+
+/// Rings begin at pages. Those that the clients of a process write to have their first frames
+/// spread over a page, each by a step from the one before: else the places where the next frames of
+/// many idle peers are awaited share one set of the cache, and a look at one drives out another's.
+/// By steps, processors fetch the next one's ahead for who goes round; and a step is of two lines,
+/// as some fetch lines by pairs.
+[[nodiscard]] std::uint64_t usual_first_position(const Ways& ways) {
+    constexpr std::uint64_t page = 4096;
+    constexpr std::uint64_t step = 2 * frame_alignment;
+    static const std::uint64_t first = base::random_bits();
+    static std::atomic<std::uint64_t> made{0};
+    if (!ways.begins_anywhere || ways.sends != Transfer::write) return 0;
+    return (first + made.fetch_add(1, std::memory_order_relaxed)) % (page / step) * step;
+}
 }  // namespace
 
 Channel::Core::Core(connect::Link connected, const ChannelOptions& chosen, const Ways& chosen_ways)
     : options{of_domain(connected, chosen)},
       ways{chosen_ways},
+      first_position{ring::detail::first_position(usual_first_position(chosen_ways))},
       receive_bytes{bytes_to_receive(chosen, chosen_ways)},
       memory{connected.allocate_packed(receive_bytes + sizeof(ControlPage),
                                        verbs::Access::remote_write | verbs::Access::remote_read)},

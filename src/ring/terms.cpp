@@ -236,7 +236,7 @@ Terms agree(connect::Link& link, Role role, Design design, const RingOptions& op
             const ItemFacts& item, const base::Deadline& deadline) {
     check(options, item, design);
     Proposal mine{.capacity = options.capacity.value_or(0),
-                  .initial = detail::first_position(),
+                  .initial = detail::first_position(0),
                   .secret = 0,
                   .item_size = 0,
                   .item_alignment = 0,
