@@ -3,7 +3,9 @@
  *
  * Modelled: stores that become visible late, in their order (a store buffer, or WRITEs of one queue
  * pair); a look that takes one message at most; the byte that stands while there are more; its
- * exchange before the look that finds none, and the server that sets it again if that one finds some.
+ * exchange before the look that finds none, and the server that sets it again if that one finds some;
+ * looks at the ring of a client who is likely to write, whatever its byte says, which come at times
+ * and are vain or not (Server::State::has_message_of_hot()).
  * Left out: what a frame is (whole or not there), sleeping, which does not ask the byte.
  *
  * Settings: items (messages that the client sends).
@@ -67,7 +69,15 @@ proctype Server() {
     do
     :: taken == items -> break
     :: taken < items ->
-        box == 1; /* the scan */
+        seen = taken;
+        if
+        :: seen = laid /* a look at a hot place */
+        :: skip
+        fi;
+        if
+        :: seen > taken
+        :: else -> box == 1 /* the scan */
+        fi;
         seen = laid;
         if
         :: seen > taken -> /* a message: visit(), and Mailboxes::served() */

@@ -306,10 +306,13 @@ std::size_t Server::State::turn(const detail::HandlerRef& handler, std::size_t b
         look_for_wires();
     if (!fetching.empty()) [[unlikely]]
         (void)look_for_fetched();
+    all_had_their_turn = false;
     std::size_t requests = options.group_clients == 0 ? lap(handler, budget, 0, ~std::size_t{0})
                                                       : lap_of_groups(handler, budget);
+    if (requests > HotPlaces::most) hot.forget();
     if (!waiting.empty()) [[unlikely]]
         requests += serve_put_off(handler, requests);
+    all_had_their_turn = requests == 0 && budget != 0;
     if (!clogged.empty()) [[unlikely]]
         flush_clogged();
     if ((!gathering.empty() || (by_wire != 0 && options.gather_turns > 1)) &&
@@ -331,14 +334,19 @@ std::size_t Server::State::lap(const detail::HandlerRef& handler, std::size_t bu
     const bool tells = handler.expect != nullptr && options.look_ahead != 0;
     const std::size_t begin = std::clamp(cursor, from, std::max(from, std::min(to, in_use)));
     bool is_second = false;
-    for (std::size_t place = begin; requests != budget;) {
-        const std::size_t end = std::min(is_second ? begin : to, in_use);
-        place = place < end ? mailboxes.next(place, end) : end;
+    std::size_t end = 0;
+    const auto next_from = [&](std::size_t place) {
+        end = std::min(is_second ? begin : to, in_use);
+        return place < end ? mailboxes.next(place, end) : end;
+    };
+    const bool is_here = std::exchange(is_found, false) && begin == cursor && begin < in_use;
+    if (is_here) end = std::min(to, in_use);
+    for (std::size_t place = is_here ? begin : next_from(begin); requests != budget;) {
         if (place == end) {
             if (is_second) break;
             is_second = true;
-            place = from;
             expected = 0;
+            place = next_from(from);
             continue;
         }
         if (tells) {
@@ -347,6 +355,7 @@ std::size_t Server::State::lap(const detail::HandlerRef& handler, std::size_t bu
         }
         requests += visit(*peers[place], handler, budget - requests);
         cursor = ++place;
+        if (requests != budget) place = next_from(place);
     }
     return requests;
 }

@@ -14,6 +14,8 @@ namespace {
 constexpr std::chrono::nanoseconds nap_for_room = std::chrono::milliseconds{1};
 /// Among so many, who was served last is likely to be the next one.
 constexpr std::size_t few_active = 4;
+/// At hot places, before the next one at all: some 100 to 200 ns.
+constexpr int looks_at_hot = 8;
 }  // namespace
 
 void Server::State::look_at_kernel() {
@@ -89,7 +91,38 @@ void Server::State::look_for_sends() {
     }
 }
 
+void Server::State::note_found(const Peer& peer) noexcept {
+    // What comes otherwise is not to be seen in a ring.
+    if (shared != nullptr || !peer.line.has_value() || peer.line->is_wire()) return hot.forget();
+    hot.found(peer.id.place);
+}
+
+bool Server::State::is_at_hot_place(const Peer& peer) noexcept {
+    // Who was there may have left.
+    if (!peer.line.has_value() || peer.line->is_wire() || peer.is_paused) return false;
+    const Channel::Core& core = peer.line->core();
+    if (!core.reader.arriving()) return false;
+    std::uint64_t header;
+    return core.incoming.has_value() || core.reader.front(header);
+}
+
+bool Server::State::has_message_of_hot() noexcept {
+    if (!all_had_their_turn || !hot.are_likely()) return false;
+    for (int looks = looks_at_hot; looks != 0; --looks) {
+        for (const std::size_t place : hot.places()) {
+            if (place >= in_use || !is_at_hot_place(*peers[place])) continue;
+            all_had_their_turn = false;
+            is_found = true;
+            cursor = place;
+            return true;
+        }
+        base::pause();
+    }
+    return false;
+}
+
 bool Server::State::has_message() {
+    if (has_message_of_hot()) return true;
     look_for_sends();
     if (!fetching.empty() && look_for_fetched()) return true;
     if (by_wire != 0 && (by_ring == 0 || base::ticks() - wires_looked_at >= wires_every)) {
@@ -98,8 +131,14 @@ bool Server::State::has_message() {
     // In the order of a lap, which then begins at what is found: nobody before it has written.
     const std::size_t begin = cursor < in_use ? cursor : 0;
     std::size_t found = find_message(begin, in_use);
-    if (found == in_use && (begin == 0 || (found = find_message(0, begin)) == begin)) return false;
-    if (options.group_clients == 0) cursor = found;
+    all_had_their_turn =
+        found == in_use && (begin == 0 || (found = find_message(0, begin)) == begin);
+    if (all_had_their_turn) return false;
+    if (options.group_clients == 0) {
+        is_found = true;
+        cursor = found;
+        note_found(*peers[found]);
+    }
     return true;
 }
 

@@ -41,6 +41,7 @@
 #include <vector>
 
 #include "batch.hpp"
+#include "hot_places.hpp"
 #include "line.hpp"
 #include "mailboxes.hpp"
 #include "millrace/base/clock.hpp"
@@ -417,6 +418,11 @@ struct Server::State : detail::Serving {
     [[nodiscard]] bool aside_is_due() noexcept { return (++empty_looks & 15) == 0; }
     /// True: a lap would find one, and begins there.
     [[nodiscard]] bool has_message();
+    /// The same, by some looks at hot places alone, if these are likely and nobody waits.
+    [[nodiscard]] bool has_message_of_hot() noexcept;
+    [[nodiscard]] static bool is_at_hot_place(const Peer& peer) noexcept;
+    /// A look at all has found this one.
+    void note_found(const Peer& peer) noexcept;
     /// The first place in [from, to) with one; `to` if there is none.
     [[nodiscard]] std::size_t find_message(std::size_t from, std::size_t to);
     /// For who waits: has lines fetched that a request is likely to lie in. By bytes those of who
@@ -461,8 +467,14 @@ struct Server::State : detail::Serving {
     std::vector<std::uint32_t> free_places;    ///< a heap, the lowest first
     std::size_t in_use = 0;                    ///< places from there on are vacant
     std::size_t cursor = 0;                    ///< behind the place that was served last
-    std::size_t group_begin = 0;               ///< of the group whose turn it is
-    std::uint64_t group_end_ticks = 0;         ///< … until when
+    /// Since somebody was served last, everybody was looked at, and what had written had a turn.
+    /// Only then may a lap begin out of its order, at a hot place: so between two services of a
+    /// client, however it was found, comes a look at everybody else.
+    bool all_had_their_turn = false;
+    bool is_found = false;  ///< a lap begins with a visit at `cursor`, whatever next() says
+    HotPlaces hot;
+    std::size_t group_begin = 0;        ///< of the group whose turn it is
+    std::uint64_t group_end_ticks = 0;  ///< … until when
     std::vector<std::uint32_t> active;
     std::size_t aside = 0;  ///< in `active`: who is looked at next
     std::vector<std::uint32_t> clogged;
