@@ -199,7 +199,9 @@ base::Status Channel::Core::tell_peer() noexcept {
 void Channel::Core::return_credit() noexcept {
     show_now_and_then();
     const std::uint64_t position = reader.position();
-    if (credit.offer(ring::PositionWord::pack(position)) == base::Status::ok) credited = position;
+    if (credit.offer(ring::PositionWord::pack(position)) == base::Status::ok) {
+        credited = told = position;
+    }
     published = position;
     if (bell.publish(Progress::pack(writer.position(), position))) wake_peer();
 }

@@ -449,11 +449,17 @@ struct Channel::Core {
 
     /// Of what is said: it says something. The other bits are units of Progress.
     static constexpr std::uint32_t says_position = std::uint32_t{1} << 31;
+    /// `credit` is told behind so many bytes all the same. It says 32 bits of a position, and the
+    /// peer, who may look at it at any time, would take one of 16 GiB ago for a lie, and one of 32
+    /// for news.
+    static constexpr std::uint64_t longest_untold = std::uint64_t{1} << 30;
     /// How far this end has read, for the head of a message that it is about to send. 0: it says
     /// nothing.
     [[nodiscard]] std::uint32_t say_position() noexcept {
         if (!has_ring) return 0;
         credited = reader.position();
+        if (credited - told >= longest_untold) [[unlikely]]
+            return_credit();
         return Progress::units(credited) | says_position;
     }
     /// What the peer said so. False: it cannot be there.
@@ -548,7 +554,8 @@ struct Channel::Core {
     base::Status ended_receiving = base::Status::ok;
     FrameReader reader;
     std::uint64_t credit_step = 0;  ///< tell_peer() is due behind so many bytes; by SEND always
-    std::uint64_t credited = 0;     ///< the position that `credit` told last
+    std::uint64_t credited = 0;     ///< the position that `credit`, or a message, told last
+    std::uint64_t told = 0;         ///< … that `credit` did
     std::uint64_t empty_looks = 0;
     std::uint64_t quiet_looks = looks_between;  ///< between two that do more than that
     /// What this end counts by itself; stats() adds what its parts count.

@@ -376,7 +376,9 @@ struct Client::State {
                     line->pass();
                     continue;
                 }
-                fail("the server sent what is no answer to any request");
+                if (ended == base::Status::ok) {
+                    fail("the server sent what is no answer to any request");
+                }
                 return ended;
             }
             const Call its = call_of(header.id);
@@ -402,7 +404,10 @@ struct Client::State {
             entries.size() % entry_head_bytes != 0) {
             return false;
         }
-        if (!core().hear_position(header.limit_us)) return false;
+        if (!core().hear_position(header.limit_us)) {
+            fail("the server says that it has read more than was sent to it");
+            return false;
+        }
         line->ask_for_lines(message.size());
         answers = BatchReader{entries};
         answers_from = header.id;

@@ -332,7 +332,7 @@ void Channel::Core::meet(const Facts& peer) {
     credit = ring::CounterPush{window, peer_page + offsetof(ControlPage, credit),
                                ring::PositionWord::pack(peer.first_position)};
     credit.store_to(carrier.word(peer_page + offsetof(ControlPage, credit)));
-    credited = peer.first_position;
+    credited = told = peer.first_position;
     credit_due = std::max<std::uint64_t>(options.ring_bytes / 4, frame_alignment);
     credit_step = incoming.has_value() ? 0 : credit_due;
     has_ring = !incoming.has_value();

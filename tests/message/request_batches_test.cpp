@@ -417,6 +417,31 @@ TEST_P(ServersOfBatchesByRing, TellOfRoomInTheMessagesThemselves) {
     EXPECT_TRUE(!core.stores || core.pull.posted() == 0);
 }
 
+// A credit's word says 32 bits of a position: one that stood for long would be taken for a lie, and
+// then for news.
+TEST_P(ServersOfBatchesByRing, TellOfRoomByACreditAsWellNowAndThen) {
+    if (std::getenv("MILLRACE_SOFT_MODE") != nullptr) GTEST_SKIP() << "a GiB takes long there";
+    ByTurns turns{options()};
+    Client client = turns.connect();
+    const Channel::Core& core = detail::ClientAccess::core(client);
+    if (!core.stores || !core.has_ring) GTEST_SKIP() << "a GiB takes long there";
+    const std::uint64_t heard = core.page().credit.load();
+    const std::uint64_t told = core.credit.sent();
+    const std::uint64_t end =
+        core.reader.position() + Channel::Core::longest_untold + 2 * frame_block;
+    const Deadline deadline = patience();
+    while (core.reader.position() < end) {
+        ASSERT_FALSE(deadline.expired());
+        std::uint64_t first = 0;
+        (void)client.submit_several(
+            16, 64, [](std::size_t, std::span<std::byte>) {}, first);
+        (void)turns.server.turn(echo, 1024);
+        (void)client.poll_all([](const Answer&) {});
+    }
+    EXPECT_NE(core.page().credit.load(), heard);
+    EXPECT_NE(core.credit.sent(), told);
+}
+
 TEST_P(ServersOfBatchesByRing, CountEachRequestAgainstTheBudgetAndLetOthersInBetween) {
     if (std::getenv("MILLRACE_SOFT_MODE") != nullptr) {
         GTEST_SKIP() << "what the others sent may come late";

@@ -173,6 +173,29 @@ TEST_P(SeveralAtATime, GoOnBehindWhatACallableThrew) {
     EXPECT_EQ(answer, content(1, 9, 30));
 }
 
+// In a session that resumes, and where they are too long for one message.
+TEST(SeveralByThemselves, GoAtOnceThoughTheirClientGathers) {
+    for (const std::size_t size : {std::size_t{32}, std::size_t{70'000}}) {
+        Server server = Server::listen(unique_address(), {});
+        ClientOptions chosen;
+        chosen.gathers_requests = true;
+        chosen.resumes = size < longest_entry;
+        chosen.carrier = ring::Carrier::post;
+        Client client = join_in_turns(
+            server, [&] { return Client::connect(server.address(), chosen, patience()); });
+        std::uint64_t first = 0;
+        ASSERT_EQ(
+            client.submit_several(2, size, writing(0, [&](std::uint64_t) { return size; }), first)
+                .count,
+            2U);
+        std::size_t served = 0;
+        for (const Deadline deadline = patience(); served != 2 && !deadline.expired();) {
+            served += server.turn(echo);
+        }
+        EXPECT_EQ(served, 2U) << size;
+    }
+}
+
 TEST_P(SeveralAtATime, LeaveOutWhatIsNotWanted) {
     Running running{options()};
     Client client = running.connect();

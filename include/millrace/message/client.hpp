@@ -277,7 +277,15 @@ BatchResult Client::submit_several(std::size_t count, std::size_t size, Fill&& f
         bool is_broken_off = true;
         ~Laying() { client->commit_several(at, count, bytes, is_broken_off || count == most); }
     };
+    /// The same of those that go each by itself, and wait for each other (gathers_requests).
+    struct Gathered {
+        Client* client = nullptr;
+        ~Gathered() {
+            if (client != nullptr) client->send_several();
+        }
+    };
     BatchResult result;
+    Gathered gathered;
     while (result.count != count) {
         detail::RequestRoom room;
         result.status = claim_several(count - result.count, size, options, room);
@@ -291,6 +299,7 @@ BatchResult Client::submit_several(std::size_t count, std::size_t size, Fill&& f
             const auto fill_one = [&](std::span<std::byte> place) {
                 return fill(result.count, place);
             };
+            gathered.client = this;
             result.status = submit(size, fill_one, id, options);
             if (result.status != base::Status::ok) return result;
             ++result.count;

@@ -56,16 +56,6 @@ class FrameReader {
         return is_header(load_frame_word(front_), tag_);
     }
 
-    /// Bytes of the frame that has begun to arrive in front, by its header, and at most to the end
-    /// of the ring; 0: none has. Only a hint, until front() has found it.
-    [[nodiscard]] std::uint64_t arriving_bytes() const noexcept {
-        const std::uint64_t word = load_frame_word(front_);
-        if (!is_header(word, tag_)) return 0;
-        const std::uint64_t bytes = wire_bytes(header_length(word));
-        const auto left = static_cast<std::uint64_t>(end_ - front_);
-        return bytes < left ? bytes : left;
-    }
-
     /// Where the next frame will begin, and its tag: for who looks at many rings in turn.
     struct Awaited {
         const std::byte* place = nullptr;

@@ -88,7 +88,9 @@ struct SessionHeader {
     SessionKind kind = SessionKind::request;
     Outcome outcome = Outcome::ok;  ///< of an answer
     std::uint16_t behind = 0;       ///< of what a client sends
-    std::uint32_t limit_us = 0;     ///< of a request: how long its client waits; 0: for ever
+    /// Of a request: how long its client waits; 0: for ever. Of several in one message: how far
+    /// their sender has read what comes the other way (src/message/batch.hpp).
+    std::uint32_t limit_us = 0;
 };
 inline constexpr std::uint64_t largest_request_id = (std::uint64_t{1} << 48) - 1;
 
