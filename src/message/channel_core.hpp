@@ -466,10 +466,9 @@ struct Channel::Core {
     [[nodiscard]] bool hear_position(std::uint32_t said) noexcept {
         if ((said & says_position) == 0) return true;
         // By 31 bits of either.
-        const std::uint32_t ahead = (said - Progress::units(consumed.value())) << 1;
-        const std::int64_t bytes =
-            std::int64_t{static_cast<std::int32_t>(ahead) / 2} * std::int64_t{frame_alignment};
-        return consumed.go_on(bytes, writer.position()) != ring::News::impossible;
+        const std::int64_t twice =
+            Progress::ahead(said << 1, Progress::units(consumed.value()) << 1);
+        return consumed.go_on(twice / 2, writer.position()) != ring::News::impossible;
     }
     /// Behind progress that was stored. Over a network there is no fence between the two: a sleeper
     /// that this misses is found by look_around or return_credit.

@@ -160,9 +160,8 @@ Status Client::claim_several(std::size_t count, std::size_t size, const RequestO
     return state_->claim_several(count, size, options, room);
 }
 
-void Client::commit_several(std::byte* end, std::size_t count, std::size_t bytes,
-                            bool are_last) noexcept {
-    state_->commit_several(end, count, bytes, are_last);
+void Client::commit_several(std::byte* end, std::size_t count, std::size_t bytes) noexcept {
+    state_->commit_several(end, count, bytes);
 }
 
 void Client::send_several() noexcept { state_->send_several(); }

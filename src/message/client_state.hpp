@@ -220,8 +220,8 @@ struct Client::State {
         return base::Status::ok;
     }
     /// So many of them lie there, up to `end`.
-    [[gnu::noinline]] void commit_several(std::byte* end, std::size_t count, std::size_t bytes,
-                                          bool are_last) noexcept {
+    [[gnu::noinline]] void commit_several(std::byte* end, std::size_t count,
+                                          std::size_t bytes) noexcept {
         const std::size_t begin = next_id & mask;
         const std::size_t to_the_end = std::min(count, calls.size() - begin);
         std::fill_n(calls.data() + begin, to_the_end, Call::wanted);
@@ -230,21 +230,14 @@ struct Client::State {
         wanted += count;
         counts.bytes_sent += bytes;
         requests.add_several(end, count);
-        if (are_last) {
-            send_several();
-        } else if (requests.count() == most_in_batch) {
-            send_batch();
-        }
+        if (requests.count() == most_in_batch) send_batch();
     }
     /// What one call has laid goes, or stays in the batch that was begun before.
     void send_several() noexcept {
-        if (begins_batches) {
-            if (requests.count() == most_in_batch) send_batch();
-        } else if (is_batching) [[unlikely]] {
-            end_batch();
-        } else {
-            send_batch();
-        }
+        if (begins_batches) return;
+        if (is_batching) [[unlikely]]
+            return end_batch();
+        send_batch();
     }
     /// What was laid so far goes.
     [[gnu::noinline]] void send_batch() noexcept {
@@ -395,15 +388,19 @@ struct Client::State {
             line->pass();
         }
     }
+    /// Head and entries, if it is a message of several answers.
+    [[nodiscard, gnu::always_inline]] bool parse_answers(
+        std::span<const std::byte> message, SessionHeader& header,
+        std::span<const std::byte>& entries) const noexcept {
+        return takes_batches && parse_here(message, header, entries) &&
+               header.kind == SessionKind::answer_batch && !entries.empty() &&
+               entries.size() % entry_head_bytes == 0;
+    }
     /// The message in front is several answers: they are handed out one by one from here on.
     [[gnu::noinline]] bool begin_answers(std::span<const std::byte> message) noexcept {
         SessionHeader header;
         std::span<const std::byte> entries;
-        if (!takes_batches || !parse_here(message, header, entries) ||
-            header.kind != SessionKind::answer_batch || entries.empty() ||
-            entries.size() % entry_head_bytes != 0) {
-            return false;
-        }
+        if (!parse_answers(message, header, entries)) return false;
         if (!core().hear_position(header.limit_us)) {
             fail("the server says that it has read more than was sent to it");
             return false;
@@ -494,19 +491,22 @@ struct Client::State {
                                                          detail::AnswerRun& run) noexcept {
         SessionHeader header;
         std::span<const std::byte> entries;
-        if (!takes_batches || !parse_here(message, header, entries) ||
-            header.kind != SessionKind::answer_batch || entries.empty() ||
-            entries.size() % entry_head_bytes != 0 || !core().hear_position(header.limit_us))
+        if (!parse_answers(message, header, entries) || !core().hear_position(header.limit_us))
             [[unlikely]]
             return false;
-        run = {.at = entries.data(),
-               .end = entries.data() + entries.size(),
-               .from = header.id,
-               .lowest = lowest,
-               .open = next_id - lowest,
-               .mask = mask,
-               .calls = calls.data()};
+        run = run_of(entries.data(), entries.data() + entries.size(), header.id);
         return true;
+    }
+    [[nodiscard, gnu::always_inline]] detail::AnswerRun run_of(const std::byte* at,
+                                                               const std::byte* end,
+                                                               std::uint64_t from) noexcept {
+        return {.at = at,
+                .end = end,
+                .from = from,
+                .lowest = lowest,
+                .open = next_id - lowest,
+                .mask = mask,
+                .calls = calls.data()};
     }
     /// A look that has found nothing in the ring would see to nothing else.
     [[nodiscard, gnu::always_inline]] bool has_nothing_to_do() noexcept {
@@ -518,13 +518,7 @@ struct Client::State {
         current = answer.id;
         if (status != base::Status::ok) return status;
         if (handed_out == in_batch) {
-            run = {.at = answers.front_entry(),
-                   .end = answers.end(),
-                   .from = answers_from,
-                   .lowest = lowest,
-                   .open = next_id - lowest,
-                   .mask = mask,
-                   .calls = calls.data()};
+            run = run_of(answers.front_entry(), answers.end(), answers_from);
         } else {
             counts.bytes_received += answer.payload.size();
         }
@@ -544,9 +538,7 @@ struct Client::State {
         find_lowest();
         if (!answers.is_open()) ++counts.batches_received;
         if (run.at == run.end) [[likely]] {
-            line->ask_for_place();
-            answers.close();
-            line->pass_batch();
+            end_answers();
         } else {
             // One of them is not wanted, or the program has thrown.
             answers = BatchReader{{run.at, run.end}};

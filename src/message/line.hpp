@@ -178,18 +178,12 @@ class Line {
     /// pass() of what look_at_front(), or look(), has found, whose lines this end has all to itself
     /// then.
     [[gnu::always_inline]] void pass_batch() noexcept {
-        if (in_place()) {
-            if (takes_lines_) take_all_lines(taken_);
-            if (core_->pass_whole(taken_, 2)) [[unlikely]]
-                (void)core_->tell_peer();
-        } else if (apart_ != 0) {
-            const std::size_t length = std::exchange(apart_, 0);
-            if (takes_lines_) take_all_lines(length);
-            if (core_->pass_apart(length, 2)) [[unlikely]]
-                (void)core_->tell_peer();
-        } else {
-            pass_otherwise();
-        }
+        const bool is_apart = !in_place();
+        if (is_apart && apart_ == 0) return pass_otherwise();
+        const std::size_t length = is_apart ? std::exchange(apart_, 0) : taken_;
+        if (takes_lines_) take_all_lines(length);
+        if (is_apart ? core_->pass_apart(length, 2) : core_->pass_whole(length, 2)) [[unlikely]]
+            (void)core_->tell_peer();
     }
 
     // --- sending

@@ -233,9 +233,7 @@ class Client : public Requester<Client> {
     /// Room for the first of so many requests, up to all of them; or each is to go by itself.
     base::Status claim_several(std::size_t count, std::size_t size, const RequestOptions& options,
                                detail::RequestRoom& room);
-    /// `are_last`: there come no more with them; they go, unless a batch was begun before.
-    void commit_several(std::byte* end, std::size_t count, std::size_t bytes,
-                        bool are_last) noexcept;
+    void commit_several(std::byte* end, std::size_t count, std::size_t bytes) noexcept;
     /// Those that were laid go, unless a batch was begun before.
     void send_several() noexcept;
     /// As look(); or `run` is of all that lie in the next message, and `answer` is none yet.
@@ -267,39 +265,34 @@ inline void prefetch_next(std::span<Client> clients, std::size_t here) noexcept 
 template <class Fill>
 BatchResult Client::submit_several(std::size_t count, std::size_t size, Fill&& fill,
                                    std::uint64_t& first, const RequestOptions& options) {
-    /// Sends what was laid, also if `fill` throws.
+    /// Sends what was laid, or waits for others (gathers_requests), also if `fill` throws.
+    struct Sending {
+        Client* client;
+        bool has_begun = false;
+        ~Sending() {
+            if (has_begun) client->send_several();
+        }
+    };
     struct Laying {
         Client* client;
         std::byte* at;
-        std::size_t most;  ///< as many are wanted still
         std::size_t count = 0;
         std::size_t bytes = 0;
-        bool is_broken_off = true;
-        ~Laying() { client->commit_several(at, count, bytes, is_broken_off || count == most); }
-    };
-    /// The same of those that go each by itself, and wait for each other (gathers_requests).
-    struct Gathered {
-        Client* client = nullptr;
-        ~Gathered() {
-            if (client != nullptr) client->send_several();
-        }
+        ~Laying() { client->commit_several(at, count, bytes); }
     };
     BatchResult result;
-    Gathered gathered;
+    Sending sending{this};
     while (result.count != count) {
         detail::RequestRoom room;
         result.status = claim_several(count - result.count, size, options, room);
-        if (result.status != base::Status::ok) {
-            if (result.count != 0) send_several();
-            return result;
-        }
+        if (result.status != base::Status::ok) return result;
+        sending.has_begun = true;
         if (result.count == 0) first = room.first;
         if (room.at == nullptr) {
             std::uint64_t id = 0;
             const auto fill_one = [&](std::span<std::byte> place) {
                 return fill(result.count, place);
             };
-            gathered.client = this;
             result.status = submit(size, fill_one, id, options);
             if (result.status != base::Status::ok) return result;
             ++result.count;
@@ -309,7 +302,7 @@ BatchResult Client::submit_several(std::size_t count, std::size_t size, Fill&& f
         const std::uint64_t head = room.head;
         const std::size_t most = room.count;
         const std::size_t begun = result.count;
-        Laying laying{this, room.at, count - begun};
+        Laying laying{this, room.at};
         do {
             const auto fill_next = [&](std::span<std::byte> place) {
                 return fill(begun + laying.count, place);
@@ -320,7 +313,6 @@ BatchResult Client::submit_several(std::size_t count, std::size_t size, Fill&& f
             laying.at += entry_bytes(used);
             laying.bytes += used;
         } while (++laying.count != most);
-        laying.is_broken_off = false;
         result.count += most;
     }
     return result;

@@ -186,7 +186,7 @@ struct AnswerRun {
         const EntryHead head = EntryHead::of(word);
         const std::uint64_t id =
             from + static_cast<std::uint64_t>(static_cast<std::int64_t>(word) >> 32);
-        if (at + entry_bytes(head.length) > end ||
+        if (entry_bytes(head.length) > static_cast<std::size_t>(end - at) ||
             head.what > static_cast<std::uint16_t>(last_outcome_sent) || id - lowest >= open ||
             calls[id & mask] != CallState::wanted) [[unlikely]]
             return false;
