@@ -140,14 +140,7 @@ TEST_P(ServersOfBatches, GoOnWithASessionWhoseChannelBreaksAmongThem) {
     Breakable breakable{running.server.address(), resuming()};
     breakable.client.begin_batch();
     talk_while_it_breaks(breakable, 3, 600, 100);
-    // What comes by memory may all have come before either end has noticed.
-    std::size_t calls = 0;
-    EXPECT_TRUE(eventually([&] {
-        Bytes answer;
-        ++calls;
-        EXPECT_EQ(breakable.client.call(content(3, calls, 20), answer, patience()), Outcome::ok);
-        return breakable.client.stats().resumed != 0;
-    }));
+    const std::uint64_t calls = call_until_resumed(breakable, 3);
     running.stop();
     EXPECT_EQ(executed.size(), 600 + calls);
     for (const auto& [id, times] : executed) EXPECT_EQ(times, 1) << id;

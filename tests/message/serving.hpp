@@ -230,6 +230,17 @@ inline void talk(Client& client, std::uint64_t whose, std::uint64_t count, std::
     }
 }
 
+/// Waits for what the servers' threads are about to do.
+template <class Ready>
+[[nodiscard]] bool eventually(Ready&& ready) {
+    const base::Deadline deadline = patience();
+    while (!ready()) {
+        if (deadline.expired()) return false;
+        std::this_thread::sleep_for(std::chrono::milliseconds{1});
+    }
+    return true;
+}
+
 /// A client whose channel can be broken as a network breaks it.
 struct Breakable {
     Breakable(const connect::Address& address, const ClientOptions& options)
@@ -283,15 +294,20 @@ inline void talk_while_it_breaks(Breakable& breakable, std::uint64_t whose, std:
     }
 }
 
-/// Waits for what the servers' threads are about to do.
-template <class Ready>
-[[nodiscard]] bool eventually(Ready&& ready) {
-    const base::Deadline deadline = patience();
-    while (!ready()) {
-        if (deadline.expired()) return false;
-        std::this_thread::sleep_for(std::chrono::milliseconds{1});
-    }
-    return true;
+/// Calls until the session was resumed, and returns how many calls that took: by memory, all
+/// answers may come before either end has noticed that the channel is broken.
+inline std::uint64_t call_until_resumed(Breakable& breakable, std::uint64_t whose) {
+    std::uint64_t calls = 0;
+    EXPECT_TRUE(eventually([&] {
+        if (breakable.client.stats().resumed != 0) return true;
+        Bytes answer;
+        const Bytes request = content(whose, ++calls, 20);
+        EXPECT_EQ(breakable.client.call(request, answer, patience()), Outcome::ok)
+            << breakable.client.failure();
+        EXPECT_EQ(answer, request);
+        return false;
+    }));
+    return calls;
 }
 
 /// Answers with the number of the server, and who asked.
