@@ -231,6 +231,7 @@ TEST_P(StreamViews, AreKeptWhileTheirOwnEndCloses) {
         Bytes into(10);
         std::size_t size = 0;
         EXPECT_NE(pair.near->read_some(into, size, patience()), Status::ok);
+        EXPECT_EQ(pair.near->close(patience()), Status::ok);
         pair.near.reset();
     }};
     View view;
