@@ -348,23 +348,18 @@ struct Channel::Core {
                                                        std::uint64_t& length) const noexcept {
         return !is_not_plain && reader.front_whole(most, length);
     }
-    /// The same of one that has the rest of its block to itself.
-    [[nodiscard, gnu::always_inline]] bool finds_apart(std::size_t most,
-                                                       std::uint64_t& length) const noexcept {
-        return !is_not_plain && reader.front_apart(most, length);
-    }
-    /// Goes on behind that. `steps`: as released().
-    [[nodiscard, gnu::always_inline]] bool pass_apart(std::uint64_t length,
-                                                      std::uint64_t steps = 1) noexcept {
-        empty_looks = 0;
-        reader.release_apart(length);
-        return released(length, steps);
-    }
     /// Goes on behind it: it has been copied. True: tell_peer() is due.
     [[nodiscard, gnu::always_inline]] bool pass_whole(std::uint64_t length,
                                                       std::uint64_t steps = 1) noexcept {
         empty_looks = 0;
         reader.release(length);
+        return released(length, steps);
+    }
+    /// Goes on behind one that has the rest of its block to itself. `steps`: as released().
+    [[nodiscard, gnu::always_inline]] bool pass_apart(std::uint64_t length,
+                                                      std::uint64_t steps = 1) noexcept {
+        empty_looks = 0;
+        reader.release_apart(length);
         return released(length, steps);
     }
     /// Copies it, if it is longer than most.

@@ -21,15 +21,8 @@ std::size_t Server::State::expect(std::size_t place, std::size_t end,
         if (peer.line->is_wire()) {
             // What it says stays until a visit passes it, and so does an end.
             if (peer.line->look(message) != Status::ok) continue;
-        } else {
-            // A message in pieces is not looked at: its visit puts it together.
-            const FrameReader& reader = peer.line->core().reader;
-            std::uint64_t length = 0;
-            if (!peer.line->core().finds_whole(options.ring_bytes, length) &&
-                !peer.line->core().finds_apart(options.ring_bytes, length)) {
-                continue;
-            }
-            message = {reader.payload(), length};
+        } else if (peer.line->look_at_front(message) != Line::Front::message) {
+            continue;  // one in pieces, say: its visit puts it together
         }
         SessionHeader header;
         std::span<const std::byte> payload;

@@ -388,9 +388,6 @@ TEST(Frame, TheNextOneBehindOneThatLiesApartBeginsABlock) {
         wire.reader.release();
         std::uint64_t length = 0;
         EXPECT_FALSE(wire.reader.front_whole(ring, length));
-        ASSERT_TRUE(wire.reader.front_apart(ring, length));
-        EXPECT_EQ(length, size);
-        EXPECT_FALSE(wire.reader.front_apart(size - 1, length));
         const std::uint64_t facts = wire.reader.front_facts();
         EXPECT_EQ(facts, frame_facts(frame_skip, size));
         EXPECT_TRUE(wire.reader.is_message(facts));
@@ -429,17 +426,12 @@ TEST(Frame, NothingButAWholeMessageLiesApartAndOnlyInRingsOfBlocks) {
         lay(wire, 0, flags, length, ring);
         Piece piece;
         EXPECT_EQ(wire.reader.look(piece), expected) << unsigned{flags} << " " << length;
-        std::uint64_t found = 0;
-        EXPECT_EQ(wire.reader.front_apart(ring, found), expected == Look::piece)
-            << unsigned{flags} << " " << length;
         EXPECT_EQ(wire.reader.is_message(wire.reader.front_facts()), expected == Look::piece)
             << unsigned{flags} << " " << length;
     }
     // Nor is what passes over the rest of a ring.
     BareRing wire{large};
     lay(wire, 0, frame_skip, 0, large);
-    std::uint64_t found = 0;
-    EXPECT_FALSE(wire.reader.front_apart(large, found));
     EXPECT_FALSE(wire.reader.is_message(wire.reader.front_facts()));
 }
 

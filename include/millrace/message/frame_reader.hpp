@@ -89,19 +89,6 @@ class FrameReader {
         return length <= most && end <= reinterpret_cast<std::uintptr_t>(end_) &&
                load_frame_word(place + word_bytes + padded(length)) == trailer_word(tag_, length);
     }
-    /// The same of one that has the rest of its block to itself.
-    [[nodiscard, gnu::always_inline]] bool front_apart(std::uint64_t most,
-                                                       std::uint64_t& length) const noexcept {
-        const std::byte* const place = front_;
-        constexpr std::uint64_t flag = std::uint64_t{frame_skip} << length_bits;
-        length = load_frame_word(place) ^ head_ ^ flag;
-        const std::uintptr_t end = reinterpret_cast<std::uintptr_t>(place) + wire_bytes(0) + length;
-        // One of no bytes passes over the rest of the ring, and there are rings without blocks.
-        return length - 1 < most && end <= reinterpret_cast<std::uintptr_t>(end_) &&
-               size_ >= smallest_ring_of_blocks &&
-               load_frame_word(place + word_bytes + padded(length)) ==
-                   trailer_word(tag_, flag | length);
-    }
     /// What is said of the frame in front, by one load of its header; more than `facts_mask`: none
     /// has come.
     [[nodiscard, gnu::always_inline]] std::uint64_t front_facts() const noexcept {
@@ -145,7 +132,7 @@ class FrameReader {
     [[gnu::always_inline]] void release(std::uint64_t length) noexcept {
         go_on(frame_bytes(length));
     }
-    /// … and of what front_apart() found.
+    /// … and of one that has the rest of its block to itself.
     void release_apart(std::uint64_t length) noexcept {
         go_on(frame_bytes_apart(position_, length));
     }
