@@ -38,20 +38,6 @@ void share_two_cores() {
 
 const auto echo = [](message::Request& request) { (void)request.answer(request.payload()); };
 
-void call_once(Client& client, std::uint64_t number) {
-    std::array<std::byte, message_bytes> request;
-    stamp(request.data(), request.size(), number);
-    const message::Outcome outcome = client.call(
-        request.size(),
-        [&](std::span<std::byte> room) { std::copy(request.begin(), request.end(), room.begin()); },
-        [&](std::span<const std::byte> answer) {
-            keep(read_all(answer.data(), answer.size()));
-            require_intact(stamped(answer.data(), answer.size(), number), "a call");
-        },
-        base::Deadline::after(20s));
-    require(outcome == message::Outcome::ok, "a call");
-}
-
 double processor_seconds() {
     rusage usage{};
     require(getrusage(RUSAGE_SELF, &usage) == 0, "the time that was used");

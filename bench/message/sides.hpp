@@ -4,10 +4,13 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,6 +18,7 @@
 #include "framework/environment_scope.hpp"
 #include "framework/meeting.hpp"
 #include "framework/pair.hpp"
+#include "framework/payload.hpp"
 #include "measure_message.hpp"
 #include "millrace/message/client.hpp"
 #include "millrace/message/server.hpp"
@@ -82,6 +86,20 @@ inline std::vector<Client> connect_all(Pair& pair, const Ways& ways, std::size_t
             Client::connect(address, options, base::Deadline::after(std::chrono::seconds{20})));
     }
     return clients;
+}
+/// A call whose request, and answer, says which one it is.
+inline void call_once(Client& client, std::uint64_t number) {
+    std::array<std::byte, message_bytes> request;
+    stamp(request.data(), request.size(), number);
+    const message::Outcome outcome = client.call(
+        request.size(),
+        [&](std::span<std::byte> room) { std::copy(request.begin(), request.end(), room.begin()); },
+        [&](std::span<const std::byte> answer) {
+            keep(read_all(answer.data(), answer.size()));
+            require_intact(stamped(answer.data(), answer.size(), number), "a call");
+        },
+        base::Deadline::after(std::chrono::seconds{20}));
+    require(outcome == message::Outcome::ok, "a call");
 }
 /// Until all clients have left.
 template <class Handler>
