@@ -127,21 +127,22 @@ Status Client::look(Answer& answer, const Deadline& deadline) {
 
 Status Client::look_for(std::uint64_t id, Answer& answer, const Deadline& deadline) {
     State& client = *state_;
-    const Status status = client.wait_for(Status::empty, deadline, [&] {
+    const auto attempt = [&] {
         while (true) {
             const Status found = client.look_at_line(answer);
             if (found != Status::ok) [[unlikely]] {
-                // What a new session has to say of it.
-                for (std::size_t i = 0; i < client.kept.size(); ++i) {
-                    if (client.kept[i].id == id) return client.look_at_kept(i, answer);
-                }
-                return found;
+                // A new session may have something to say of it.
+                return client.finds_kept(id, answer) ? Status::ok : found;
             }
             if (answer.id == id) [[likely]]
                 return found;
             (void)client.keep_one();
         }
-    });
+    };
+    // It may have come while another one was awaited.
+    const bool has_come = !client.kept.empty() && client.finds_kept(id, answer);
+    const Status status =
+        has_come ? Status::ok : client.wait_for(Status::empty, deadline, attempt);
     client.current = id;
     if (status == Status::ok) [[likely]] {
         client.counts.bytes_received += answer.payload.size();

@@ -330,6 +330,12 @@ struct Client::State {
         answer = {kept[index].id, kept[index].outcome, kept[index].payload};
         return base::Status::ok;
     }
+    [[gnu::noinline, gnu::cold]] bool finds_kept(std::uint64_t id, Answer& answer) noexcept {
+        for (std::size_t i = 0; i != kept.size(); ++i) {
+            if (kept[i].id == id) return look_at_kept(i, answer) == base::Status::ok;
+        }
+        return false;
+    }
     [[gnu::always_inline]] base::Status look_at_line(Answer& answer) {
         if (answers.is_open()) [[unlikely]] {
             const base::Status status = look_in_batch(answer);

@@ -480,6 +480,27 @@ TEST_P(Dispatchers, KeepAnswersToOtherRequestsForTheirCalls) {
     }
 }
 
+TEST_P(Dispatchers, HandOutAnAnswerThatCameWhileAnotherWasAwaited) {
+    Running running{options()};
+    Dispatching dispatching{running};
+    Port port = dispatching.dispatcher.port();
+    std::uint64_t ids[3];
+    for (std::uint64_t i = 0; i < 3; ++i) {
+        ASSERT_EQ(port.submit(content(7, i, 30), ids[i]), Status::ok);
+    }
+    for (const std::uint64_t i : {2, 0, 1}) {
+        Bytes got;
+        const auto take = [&](std::span<const std::byte> answer) {
+            got.assign(answer.begin(), answer.end());
+        };
+        // What is here is not waited for.
+        const Deadline deadline = i == 2 ? patience() : Deadline::now();
+        ASSERT_EQ(port.answer_to(ids[i], take, deadline), Outcome::ok) << i;
+        EXPECT_EQ(got, content(7, i, 30));
+    }
+    EXPECT_EQ(port.outstanding(), 0U);
+}
+
 TEST_P(Dispatchers, TellWhatTheServerDoesNotTake) {
     ServerOptions chosen = options();
     chosen.max_request_bytes = 100;

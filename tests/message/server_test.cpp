@@ -591,6 +591,29 @@ TEST_P(Servers, KeepAnswersThatComeWhileAnotherIsWaitedFor) {
     EXPECT_EQ(client.wait([](const Answer&) {}, patience()), Status::empty);
 }
 
+TEST_P(Servers, HandOutAnAnswerThatCameWhileAnotherWasAwaited) {
+    Running running{options()};
+    for (const base::WaitPolicy& wait :
+         {base::WaitPolicy{}, base::WaitPolicy::polling(), base::WaitPolicy::blocking()}) {
+        Client client = running.connect({.wait = wait});
+        std::uint64_t ids[3];
+        for (std::uint64_t i = 0; i < 3; ++i) {
+            ASSERT_EQ(client.submit(content(7, i, 30), ids[i]), Status::ok);
+        }
+        for (const std::uint64_t i : {2, 0, 1}) {
+            Bytes got;
+            const auto take = [&](std::span<const std::byte> answer) {
+                got.assign(answer.begin(), answer.end());
+            };
+            // What is here is not waited for.
+            const Deadline deadline = i == 2 ? patience() : Deadline::now();
+            ASSERT_EQ(client.answer_to(ids[i], take, deadline), Outcome::ok) << i;
+            EXPECT_EQ(got, content(7, i, 30));
+        }
+        EXPECT_EQ(client.outstanding(), 0U);
+    }
+}
+
 TEST_P(Servers, TellHandlersWhenAClientStopsWaiting) {
     Running running{options(), [](Request& request) {
                         const auto left = request.deadline().remaining();
