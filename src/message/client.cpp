@@ -44,7 +44,7 @@ Status Client::claim(std::size_t size, std::span<std::byte>& room) {
                 room = {place, size};
                 return Status::ok;
             }
-            if (status != Status::too_large) return client.not_sent(status);
+            if (status != Status::too_large) return client.not_sent(status, size);
         }
         // It goes behind them.
         client.send_batch();
@@ -57,7 +57,7 @@ Status Client::claim(std::size_t size, std::span<std::byte>& room) {
             room = room.subspan(session_head_bytes);
             return status;
         }
-        if (status != Status::too_large) return client.not_sent(status);
+        if (status != Status::too_large) return client.not_sent(status, size);
         if (client.line->claim_large(size, room)) {
             client.claimed = Claimed::to_be_read;
             return Status::ok;
@@ -119,8 +119,16 @@ Status Client::look(Answer& answer, const Deadline& deadline) {
     if (status != Status::empty && !state_->may_resume(status)) return status;
     if (outstanding() == 0) {
         // There is no answer to wait for, but the session goes on.
-        if (status == Status::empty || !state_->resumes(deadline, status)) return status;
-        return Status::empty;
+        if (status != Status::empty) {
+            return state_->resumes(deadline, status) ? Status::empty : status;
+        }
+        if (!state_->wants_room()) return status;
+        return state_->wait_for(Status::full, deadline, [&] {
+            const Status found = look(answer);
+            if (found != Status::empty) return found;
+            const Status room = state_->look_for_room();
+            return room == Status::ok ? Status::empty : room;
+        });
     }
     return state_->wait_for(Status::empty, deadline, [&] { return look(answer); });
 }

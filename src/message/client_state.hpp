@@ -68,10 +68,8 @@ struct Client::State {
             return ended;
         if (size > max_request) [[unlikely]]
             return base::Status::too_large;
-        if (next_id - lowest >= window || (!line->is_clear() && !flushes())) [[unlikely]] {
-            ++counts.full;
-            return base::Status::full;
-        }
+        if (next_id - lowest >= window || (!line->is_clear() && !flushes())) [[unlikely]]
+            return not_sent(base::Status::full, size);
         return base::Status::ok;
     }
     [[gnu::noinline]] bool flushes() { return line->flush() == base::Status::ok; }
@@ -138,7 +136,7 @@ struct Client::State {
         std::byte* const place = place_in_batch(request.size(), status);
         if (place == nullptr) {
             return status == base::Status::too_large ? submit_otherwise(request, id, said)
-                                                     : not_sent(status);
+                                                     : not_sent(status, request.size());
         }
         copy_any(place, request.data(), request.size());
         if (options.resumes) [[unlikely]]
@@ -154,7 +152,7 @@ struct Client::State {
         const SessionHead head = head_of(said);
         status = line->try_send(head, request);
         if (status == base::Status::too_large) status = send_long(head, request);
-        if (status != base::Status::ok) return not_sent(status);
+        if (status != base::Status::ok) return not_sent(status, request.size());
         note_submitted(request, id, said);
         return base::Status::ok;
     }
@@ -210,7 +208,7 @@ struct Client::State {
         if (!takes_batches || options.resumes) return base::Status::ok;
         std::byte* const place = place_in_batch(size, status);
         if (place == nullptr) {
-            return status == base::Status::too_large ? base::Status::ok : not_sent(status);
+            return status == base::Status::too_large ? base::Status::ok : not_sent(status, size);
         }
         const std::size_t open = window - (next_id - lowest);
         room.at = place - entry_head_bytes;
@@ -274,9 +272,32 @@ struct Client::State {
         if (options.resumes) copy(request, said);
         id = submitted(request.size());
     }
-    [[gnu::noinline]] base::Status not_sent(base::Status status) noexcept {
-        if (status == base::Status::full) ++counts.full;
+    /// Of a request of so many bytes.
+    [[gnu::noinline]] base::Status not_sent(base::Status status, std::size_t size) noexcept {
+        if (status != base::Status::full) return status;
+        ++counts.full;
+        refused_id = next_id;
+        refused_bytes = size;
         return status;
+    }
+    /// The last request found no room.
+    [[nodiscard]] bool wants_room() const noexcept { return refused_id == next_id; }
+    /// `full`: it would not yet.
+    base::Status look_for_room() {
+        if (ended != base::Status::ok) return ended;
+        if (next_id - lowest >= window || (!line->is_clear() && !flushes())) {
+            return base::Status::full;
+        }
+        std::span<std::byte> place;
+        base::Status status = base::Status::too_large;
+        if (takes_batches && refused_bytes <= longest_entry) {
+            status = line->claim_batch(batch_bytes(refused_bytes), place);
+        }
+        if (status == base::Status::too_large) {
+            status = line->claim(session_head_bytes + refused_bytes, place);
+        }
+        // What fits nowhere waits here, and is taken.
+        return status == base::Status::too_large ? base::Status::ok : status;
     }
     [[gnu::noinline]] void copy(std::span<const std::byte> request, const RequestOptions& said) {
         Place& its = place(next_id);
@@ -818,6 +839,8 @@ struct Client::State {
     bool lays_batches = false;       ///< both of these
     bool submits_otherwise = false;  ///< gathers, or lays_batches
     std::size_t wanted = 0;          ///< calls that are
+    std::uint64_t refused_id = 0;    ///< the number that the last one would have had which …
+    std::size_t refused_bytes = 0;   ///< … found no room
     std::vector<Call> calls;  ///< by number; side by side, as several are asked for at a time
     ClientStats counts;
     BatchWriter requests;                 ///< that are laid, and not sent

@@ -286,7 +286,14 @@ Status Port::look(Answer& answer) {
 
 Status Port::look(Answer& answer, const Deadline& deadline) {
     const Status status = look(answer);
-    if (status != Status::empty || outstanding() == 0) return status;
+    if (status != Status::empty) return status;
+    if (outstanding() == 0) {
+        // Every place may be that of a request whose answer is not wanted.
+        return wait_for(*state_, Status::full, deadline, [&] {
+            const Status found = look(answer);
+            return found == Status::empty && state_->free.empty() ? Status::full : found;
+        });
+    }
     return wait_for(*state_, Status::empty, deadline, [&] { return look(answer); });
 }
 

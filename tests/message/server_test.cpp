@@ -591,6 +591,38 @@ TEST_P(Servers, KeepAnswersThatComeWhileAnotherIsWaitedFor) {
     EXPECT_EQ(client.wait([](const Answer&) {}, patience()), Status::empty);
 }
 
+TEST_P(Servers, HaveRoomAgainWhereAWaitThatAwaitedNoAnswerIsOver) {
+    std::vector<Reply> later;
+    const auto put_aside = [&](Request& request) { later.push_back(request.defer()); };
+    Running running{options()};
+    Client client = running.connect({.window = 2});
+    running.stop();
+    Server& server = running.server;
+    const auto nothing = [](const Answer&) { FAIL() << "nothing is awaited"; };
+    const auto fill = [&] {
+        std::uint64_t ids[2];
+        for (std::uint64_t& id : ids) ASSERT_EQ(client.submit(bytes_of("?"), id), Status::ok);
+        const Deadline deadline = patience();
+        while (server.stats().pending < 2 && !deadline.expired()) {
+            (void)client.poll(nothing);
+            (void)server.turn(put_aside);
+        }
+        ASSERT_EQ(server.stats().pending, 2U);
+        for (const std::uint64_t id : ids) ASSERT_TRUE(client.cancel(id));
+    };
+    fill();
+    EXPECT_EQ(client.wait(nothing, patience()), Status::empty) << "nobody has asked for room";
+    std::uint64_t id = 0;
+    ASSERT_EQ(client.submit(bytes_of("?"), id), Status::full);
+    ASSERT_EQ(client.outstanding(), 0U);
+    EXPECT_EQ(client.wait(nothing, Deadline::now()), Status::timed_out);
+    const Deadline deadline = patience();
+    while (client.wait(nothing, Deadline::now()) == Status::timed_out && !deadline.expired()) {
+        (void)server.turn(put_aside);
+    }
+    EXPECT_EQ(client.submit(bytes_of("?"), id), Status::ok);
+}
+
 TEST_P(Servers, HandOutAnAnswerThatCameWhileAnotherWasAwaited) {
     Running running{options()};
     for (const base::WaitPolicy& wait :
