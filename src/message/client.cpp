@@ -201,15 +201,17 @@ std::uint32_t Client::window() const noexcept { return state_->window; }
 
 Status Client::reconnect(const Deadline& deadline) { return state_->connect_again(deadline); }
 
-Status Client::close(const Deadline& deadline) {
-    State& client = *state_;
-    client.is_closed = true;
-    if (client.ended != Status::ok) return client.ended;
-    if (client.is_batching) client.end_batch();
-    client.ended = Status::closed;
-    client.answers.close();
-    const Status status = client.line->close(deadline, client.why_failed);
-    client.line.reset();
+Status Client::close(const Deadline& deadline) { return state_->close(deadline); }
+
+Status Client::State::close(const Deadline& deadline) {
+    const base::SoleCall call{use, "close a message client", server.to_string()};
+    is_closed = true;
+    if (ended != Status::ok) return ended;
+    if (is_batching) end_batch();
+    ended = Status::closed;
+    answers.close();
+    const Status status = line->close(deadline, why_failed);
+    line.reset();
     return status;
 }
 

@@ -22,6 +22,7 @@
 #include "line.hpp"
 #include "millrace/base/crowd.hpp"
 #include "millrace/base/peer_causality.hpp"
+#include "millrace/base/sole_use.hpp"
 #include "millrace/base/yielding.hpp"
 #include "millrace/message/client.hpp"
 
@@ -732,6 +733,8 @@ struct Client::State {
 
     template <class Ready>
     base::Status wait(const base::Deadline& deadline, Ready&& ready) {
+        if (ready()) return base::Status::ok;
+        const base::SoleCall call{use, "wait with a message client", line->link().peer_name()};
         return line->wait(ready, deadline, options.wait);
     }
     /// Waits for what `attempt()` answers, as long as that is `again`. A session that resumes is
@@ -805,6 +808,7 @@ struct Client::State {
 
     void connect(const base::Deadline& deadline);
     base::Status connect_again(const base::Deadline& deadline);
+    base::Status close(const base::Deadline& deadline);
     void take_welcome(const Welcome& welcome);
     /// Behind what decides that.
     void note_batches() noexcept {
@@ -820,6 +824,7 @@ struct Client::State {
     ClientOptions options;
     ChannelOptions channel_options;
     std::optional<Line> line;
+    base::SoleUse use;  ///< by a wait, reconnect() or close() that is under way
 
     // What each request and answer asks for lies together, in few cache lines.
     std::uint64_t next_id = 1;

@@ -651,9 +651,9 @@ void ClientCore::come_back(bool is_connected) {
 
 Status ClientCore::close(const base::Deadline& deadline) {
     check_thread();
+    const Status status = messages_.close(deadline);
     is_closed_ = true;
     is_lost_ = false;
-    const Status status = messages_.close(deadline);
     end_all(Code::closed);
     return status;
 }
