@@ -10,11 +10,14 @@
 #include <fmt/format.h>
 
 #include "channel_core.hpp"
+#include "memory.hpp"
 
 namespace millrace::message {
 
 namespace {
 
+/// Memory of a message that was put together stays for the next one, if it is no larger.
+constexpr std::size_t longest_kept = std::size_t{1} << 20;
 /// How long close() waits for the goodbye of a peer whose queue pair is gone: it may be under way.
 constexpr std::chrono::seconds goodbye_patience{2};
 
@@ -234,7 +237,7 @@ void Channel::release() noexcept {
     if (core_->assembled_whole) {
         core_->assembled_whole = false;
         core_->note_plain();
-        core_->assembled.clear();
+        clear_keeping(core_->assembled, longest_kept);
         return;
     }
     core_->release(core_->current_bytes, core_->current_is_last);
