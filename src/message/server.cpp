@@ -151,10 +151,12 @@ Reply Request::defer() {
     if (stage_ == Stage::answered) return {};
     stage_ = Stage::answered;
     Server::State& server = state_of(server_);
-    Server::State::Peer& peer = peer_of(peer_);
-    server.note_deferred(peer, header_.id);
+    // First what may throw.
+    Reply reply{server.replies, client_, header_.id};
+    stage_ = Stage::answered;
+    server.note_deferred(peer_of(peer_), header_.id);
     ++server.counts.deferred;
-    return Reply{server.replies, client_, header_.id};
+    return reply;
 }
 
 Status Request::put_off() {

@@ -12,30 +12,32 @@ using base::Status;
 
 // --- Reply
 
-Reply::Reply(Reply&& other) noexcept
-    : queue_{std::exchange(other.queue_, nullptr)}, client_{other.client_}, id_{other.id_} {}
+Reply::Reply() noexcept = default;
+Reply::Reply(std::shared_ptr<detail::ReplyQueue> queue, ClientId client, std::uint64_t id)
+    : queue_{std::move(queue)},
+      given_{std::make_unique<Given>(Given{.client = client, .id = id})},
+      client_{client} {}
+Reply::Reply(Reply&&) noexcept = default;
 
 Reply& Reply::operator=(Reply&& other) noexcept {
     std::swap(queue_, other.queue_);
+    std::swap(given_, other.given_);
     std::swap(client_, other.client_);
     std::swap(id_, other.id_);
     return *this;
 }
 
 Reply::~Reply() {
-    if (queue_ == nullptr) return;
-    try {
-        (void)give(Outcome::dropped, {});
-    } catch (const std::bad_alloc&) {
-        // Its client learns by its own deadline.
-    }
+    // What is given says that it was dropped, as nothing else was said.
+    if (given_ != nullptr) (void)queue_->give(std::move(given_));
 }
 
 Status Reply::give(Outcome outcome, std::span<const std::byte> payload) {
-    if (queue_ == nullptr) return Status::closed;
-    detail::ReplyQueue::Given given{client_, id_, outcome, {payload.begin(), payload.end()}};
-    const auto queue = std::exchange(queue_, nullptr);
-    return queue->give(std::move(given));
+    if (given_ == nullptr) return Status::closed;
+    // It stays due if there is no memory.
+    given_->payload.assign(payload.begin(), payload.end());
+    given_->outcome = outcome;
+    return std::exchange(queue_, nullptr)->give(std::move(given_));
 }
 
 Status Reply::answer(std::span<const std::byte> payload) { return give(Outcome::ok, payload); }
@@ -171,15 +173,18 @@ void Server::State::forget_acknowledged(Peer& peer, std::uint64_t lowest) noexce
 }
 
 void Server::State::take_replies() {
-    replies->take(given);
-    for (const detail::ReplyQueue::Given& one : given) {
-        Peer* const peer = find(one.client);
-        if (peer == nullptr || !take_deferred(*peer, one.id)) continue;
-        (void)answer(*peer, one.id, one.outcome, one.payload);
+    detail::ReplyQueue::List given = replies->take();
+    while (const auto one = given.pop()) {
+        Peer* const peer = find(one->client);
+        if (peer == nullptr || !take_deferred(*peer, one->id)) continue;
+        try {
+            (void)answer(*peer, one->id, one->outcome, one->payload);
+        } catch (const std::exception& error) {
+            lose(*peer, error);
+        }
         // What is said to it goes when it is looked at.
         if (peer->line.has_value() && peer->line->is_wire()) tell(*peer);
     }
-    given.clear();
 }
 
 void Server::State::clog(Peer& peer) {

@@ -572,6 +572,13 @@ void Server::State::misbehaved(Peer& peer, std::string_view how) noexcept {
     part(peer, true);
 }
 
+void Server::State::lose(Peer& peer, const std::exception& error) noexcept {
+    if (!peer.line.has_value()) return;
+    base::log(base::LogLevel::warn, "message", "dropped {}: {}", peer.line->link().peer_name(),
+              error.what());
+    part(peer, false);
+}
+
 void Server::State::vacate(Peer& peer) noexcept {
     if (peer.phase == Phase::joined || peer.phase == Phase::away) {
         sessions.erase(peer.session.bits[0]);

@@ -29,6 +29,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -392,6 +393,8 @@ struct Server::State : detail::Serving {
     /// Its channel ends. `for_good`: and so does its session.
     void part(Peer& peer, bool for_good) noexcept;
     void misbehaved(Peer& peer, std::string_view how) noexcept;
+    /// What was to be done for a client failed, for want of memory, say: that costs its channel.
+    [[gnu::cold]] void lose(Peer& peer, const std::exception& error) noexcept;
     void vacate(Peer& peer) noexcept;
     void keep_house();
 
@@ -470,14 +473,13 @@ struct Server::State : detail::Serving {
     bool has_own_domains;  ///< each client by ring
     Mailboxes mailboxes;
     std::shared_ptr<detail::ReplyQueue> replies;
-    std::vector<detail::ReplyQueue::Given> given;  ///< memory of take_replies
-    std::vector<std::byte> scratch;                ///< of an answer that is not laid in place
-    Peer* answered = nullptr;                      ///< whose `answers` are
-    std::deque<PutOff> waiting;                    ///< requests that were put off, in their order
-    std::size_t waiting_bytes = 0;                 ///< … of their payload
-    std::size_t put_off_now = 0;                   ///< … of this turn
-    std::size_t others_served = 0;                 ///< while some waited
-    std::uint64_t handed_put_off_at = 0;           ///< of the one that the handler has
+    std::vector<std::byte> scratch;       ///< of an answer that is not laid in place
+    Peer* answered = nullptr;             ///< whose `answers` are
+    std::deque<PutOff> waiting;           ///< requests that were put off, in their order
+    std::size_t waiting_bytes = 0;        ///< … of their payload
+    std::size_t put_off_now = 0;          ///< … of this turn
+    std::size_t others_served = 0;        ///< while some waited
+    std::uint64_t handed_put_off_at = 0;  ///< of the one that the handler has
     std::function<void(ClientId, std::uint64_t)> unwanted;  ///< whom on_unwanted() named
 
     std::vector<std::unique_ptr<Peer>> peers;  ///< by place

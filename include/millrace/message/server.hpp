@@ -212,14 +212,14 @@ struct Serving {
 /// the server.
 class Reply {
   public:
-    Reply() noexcept = default;
+    Reply() noexcept;
     Reply(Reply&& other) noexcept;
     Reply& operator=(Reply&& other) noexcept;
     Reply(const Reply&) = delete;
     Reply& operator=(const Reply&) = delete;
     ~Reply();
 
-    [[nodiscard]] bool is_due() const noexcept { return queue_ != nullptr; }
+    [[nodiscard]] bool is_due() const noexcept { return given_ != nullptr; }
     [[nodiscard]] ClientId client() const noexcept { return client_; }
 
     /// Takes a copy, and wakes the server if it sleeps. Never blocks. `ok`; `closed`: the server is
@@ -230,13 +230,14 @@ class Reply {
 
   private:
     friend class Request;
-    Reply(std::shared_ptr<detail::ReplyQueue> queue, ClientId client, std::uint64_t id) noexcept
-        : queue_{std::move(queue)}, client_{client}, id_{id} {}
+    friend struct detail::ReplyQueue;
+    struct Given;  ///< the answer, on its way to the server
+    Reply(std::shared_ptr<detail::ReplyQueue> queue, ClientId client, std::uint64_t id);
     base::Status give(Outcome outcome, std::span<const std::byte> payload);
 
     std::shared_ptr<detail::ReplyQueue> queue_;
+    std::unique_ptr<Given> given_;
     ClientId client_{};
-    std::uint64_t id_ = 0;
 };
 
 class Server;
