@@ -156,12 +156,18 @@ struct Hub::State {
     Id add(int descriptor, Call call, bool is_end);
     Id insert(Member member) {
         const std::uint64_t id = next_id++;
-        if (member.descriptor < 0) {
-            timers.emplace(member.due, id);
-        } else {
-            watch(member.descriptor, id);
+        const auto added = members.emplace(id, std::make_shared<Member>(std::move(member))).first;
+        const Member& its = *added->second;
+        try {
+            if (its.descriptor < 0) {
+                timers.emplace(its.due, id);
+            } else {
+                watch(its.descriptor, id);
+            }
+        } catch (...) {
+            members.erase(added);
+            throw;
         }
-        members.emplace(id, std::make_shared<Member>(std::move(member)));
         // The other loop may be about to sleep, without another turn of this one.
         if (nested.load(std::memory_order_relaxed)) set_alarm();
         return Id{id};
@@ -256,13 +262,15 @@ struct Hub::State {
     }
     bool serve_timer() {
         if (!has_due_timer()) return false;
-        const std::uint64_t id = timers.begin()->second;
-        timers.erase(timers.begin());
+        // It goes back where it comes again: want of memory does not end it.
+        auto timer = timers.extract(timers.begin());
+        const std::uint64_t id = timer.mapped();
         const std::shared_ptr<Member> member = members.at(id);
         if (member->period.count() > 0) {
             const auto missed = (Clock::now() - member->due) / member->period;
             member->due += (missed + 1) * member->period;
-            timers.emplace(member->due, id);
+            timer.key() = member->due;
+            timers.insert(std::move(timer));
         } else {
             members.erase(id);
         }

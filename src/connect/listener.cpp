@@ -11,6 +11,7 @@
 #include <array>
 #include <cerrno>
 #include <cstdint>
+#include <exception>
 #include <list>
 #include <optional>
 #include <utility>
@@ -372,10 +373,14 @@ void Listener::State::go_on(Pending& peer, std::vector<base::Error>& failures) {
             connected.splice(connected.end(), pending, at);
         }
     } catch (const base::Error& error) {
-        failures.push_back(error);
         forget(peer);
         from.erase(at);
+        failures.push_back(error);
         return;
+    } catch (...) {  // for want of memory: that costs this peer, and nobody else
+        forget(peer);
+        from.erase(at);
+        throw;
     }
     if (peer.connected && peer.handshake.speaks()) {
         forget(peer);
@@ -407,13 +412,20 @@ bool Listener::State::settle(Peers::iterator at, std::vector<base::Error>& failu
 }
 
 void Listener::State::take_settled(std::vector<base::Error>& failures) {
+    std::exception_ptr thrown;
     for (Handshake& handshake : sharing->take(number)) {
-        handshake.go_on_for(options, endpoint);
-        pending.push_back(Pending{.handshake = std::move(handshake), .until = served + patience});
-        Pending& peer = pending.back();
-        watch(EPOLL_CTL_ADD, peer.handshake.socket(), EPOLLIN, &peer);
-        go_on(peer, failures);
+        try {
+            handshake.go_on_for(options, endpoint);
+            pending.push_back(
+                Pending{.handshake = std::move(handshake), .until = served + patience});
+            Pending& peer = pending.back();
+            watch(EPOLL_CTL_ADD, peer.handshake.socket(), EPOLLIN, &peer);
+            go_on(peer, failures);
+        } catch (...) {  // it costs this peer, and not those behind it
+            thrown = std::current_exception();
+        }
     }
+    if (thrown != nullptr) std::rethrow_exception(thrown);
 }
 
 void Listener::State::dismiss_late(Wanted wanted, std::vector<base::Error>& failures) {
@@ -468,9 +480,10 @@ std::optional<Link> Listener::State::take(Wanted wanted) {
     if (speaking.empty() && wanted != Wanted::speaking) from = &connected;
     if (from->empty()) return std::nullopt;
     if (from == &connected) forget(connected.front());
-    Link link = from->front().handshake.take();
-    from->pop_front();
-    return link;
+    // It leaves whatever becomes of it.
+    Peers one;
+    one.splice(one.end(), *from, from->begin());
+    return one.front().handshake.take();
 }
 
 /// A peer that is there is taken without a look at the others.

@@ -1,5 +1,6 @@
 // The rarer paths of a channel's end: finding room, closing, losing the peer.
 #include "channel_core.hpp"
+#include "memory.hpp"
 
 #include <algorithm>
 #include <cstdint>
@@ -174,12 +175,14 @@ base::Status Channel::Core::lost_or_closed() noexcept {
     return ended_sending;
 }
 
-std::string Channel::Core::cause_of_loss() const {
-    return window.broken() ? window.failure() : "the peer's process or its host ended";
+std::string Channel::Core::cause_of_loss() const noexcept {
+    return try_text([&]() -> std::string {
+        return window.broken() ? window.failure() : "the peer's process or its host ended";
+    });
 }
 
-void Channel::Core::fail(std::string why) noexcept {
-    if (why_failed.empty()) why_failed = std::move(why);
+void Channel::Core::fail(std::string_view why) noexcept {
+    if (why_failed.empty()) set_text(why_failed, why);
     if (ended_sending == base::Status::ok) ended_sending = base::Status::peer_lost;
     forget_room();
 }

@@ -490,7 +490,7 @@ struct Channel::Core {
     void pass_slot() noexcept;
     /// The reader shall look at the next message that has come, or will.
     void place_next() noexcept;
-    void fail_receiving(std::string why) noexcept;
+    void fail_receiving(std::string_view why) noexcept;
     /// Messages that have come by SEND, all in all.
     [[nodiscard]] std::uint64_t arrivals() const noexcept {
         return incoming.has_value() ? incoming->taken() : 0;
@@ -503,8 +503,8 @@ struct Channel::Core {
     void publish() noexcept;
 
     bool is_news(std::uint64_t word) noexcept;
-    void fail(std::string why) noexcept;
-    [[nodiscard]] std::string cause_of_loss() const;
+    void fail(std::string_view why) noexcept;
+    [[nodiscard]] std::string cause_of_loss() const noexcept;
     [[nodiscard]] ChannelStats stats() const noexcept;
     [[nodiscard]] ChannelStats counted() const noexcept;  ///< without what is known of waits
     [[nodiscard]] std::string explain() const;

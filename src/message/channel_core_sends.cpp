@@ -106,8 +106,8 @@ void Channel::Core::pass_slot() noexcept {
     own.wake_up.progress.store(sent_half | Progress::units(position));
 }
 
-void Channel::Core::fail_receiving(std::string why) noexcept {
-    fail(std::move(why));
+void Channel::Core::fail_receiving(std::string_view why) noexcept {
+    fail(why);
     ended_receiving = base::Status::peer_lost;
     note_plain();
 }

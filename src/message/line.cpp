@@ -298,8 +298,13 @@ bool Line::claim_large(std::size_t size, std::span<std::byte>& place) {
 
 base::Status Line::commit_large(const SessionHead& head, std::size_t size) {
     const Rendezvous::Announced announced = large_->announce(head, size);
-    const base::Status status = try_send(announced.head, announced.where);
-    return status == base::Status::full ? keep(announced.head, announced.where) : status;
+    try {
+        const base::Status status = try_send(announced.head, announced.where);
+        return status == base::Status::full ? keep(announced.head, announced.where) : status;
+    } catch (...) {
+        large_->take_back();  // the peer will not hear of it
+        throw;
+    }
 }
 
 base::Status Line::flush_all() noexcept {

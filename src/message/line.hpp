@@ -13,7 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <deque>
+#include <list>
 #include <memory>
 #include <optional>
 #include <span>
@@ -501,8 +501,8 @@ class Line {
     bool assembling_ = false;
     bool is_assembled_ = false;  ///< it is handed out
 
-    std::deque<std::vector<std::byte>> waiting_;
-    std::size_t begun_ = 0;  ///< bytes of the first one that were sent
+    std::list<std::vector<std::byte>> waiting_;  ///< empty and moved without memory
+    std::size_t begun_ = 0;                      ///< bytes of the first one that were sent
     std::size_t waiting_bytes_ = 0;
     std::uint64_t flushed_bytes_ = 0;
 

@@ -115,6 +115,13 @@ Rendezvous::Announced Rendezvous::announce(const SessionHead& head, std::size_t 
     return announced;
 }
 
+void Rendezvous::take_back() noexcept {
+    staged_bytes_ -= announced_.back().bytes;
+    staging_.give_back(std::move(announced_.back().memory));
+    announced_.pop_back();
+    --announcements_;
+}
+
 bool Rendezvous::reclaim() noexcept {
     if (announced_.empty()) return true;
     const std::uint64_t before = taken_.value();

@@ -90,6 +90,8 @@ class Rendezvous {
         std::array<std::byte, announcement_bytes> where;
     };
     [[nodiscard]] Announced announce(const SessionHead& head, std::size_t size);
+    /// What was announced last was not sent.
+    void take_back() noexcept;
     /// Takes note of what the peer is done with. False: it counts what was never announced.
     [[nodiscard]] bool reclaim() noexcept;
     /// Some of what was announced is not done with, as far as is known.

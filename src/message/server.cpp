@@ -46,22 +46,22 @@ struct detail::RequestAccess {
     static void mark_as_put_off(Request& request) noexcept { request.was_put_off_ = true; }
 };
 
+// What throws for want of memory leaves the request open, so that its client is told otherwise.
+
 Status Request::answer_alone(std::span<const std::byte> payload) {
-    stage_ = Stage::answered;
     Server::State& server = state_of(server_);
     Server::State::Peer& peer = peer_of(peer_);
     if (!peer.is_plain || payload.size() > peer.max_answer) [[unlikely]]
-        return server.answer(peer, header_.id, Outcome::ok, payload);
+        return note_answered(server.answer(peer, header_.id, Outcome::ok, payload));
     ++server.counts.answers;
     const SessionHead head = pack(SessionHeader{.id = header_.id, .kind = SessionKind::answer});
     if (peer.line->try_send_here(head, payload) == Status::ok) [[likely]]
-        return Status::ok;
-    return server.give(peer, head, payload);
+        return note_answered(Status::ok);
+    return note_answered(server.give(peer, head, payload));
 }
 
 Status Request::answer_in_batch(std::span<const std::byte> payload) {
     if (stage_ == Stage::answered) return Status::closed;
-    stage_ = Stage::answered;
     Server::State& server = state_of(server_);
     Server::State::Peer& peer = peer_of(peer_);
     if (!peer.resumes && payload.size() <= peer.max_answer) [[likely]] {
@@ -70,17 +70,16 @@ Status Request::answer_in_batch(std::span<const std::byte> payload) {
             copy_any(place, payload.data(), payload.size());
             ++server.counts.answers;
             server.add_to_batch(header_.id, Outcome::ok, payload.size());
-            return Status::ok;
+            return note_answered(Status::ok);
         }
     }
-    return server.answer(peer, header_.id, Outcome::ok, payload);
+    return note_answered(server.answer(peer, header_.id, Outcome::ok, payload));
 }
 
 Status Request::fail(std::string_view why) {
     if (stage_ == Stage::answered) return Status::closed;
-    stage_ = Stage::answered;
-    return state_of(server_).answer(peer_of(peer_), header_.id, Outcome::failed,
-                                    bytes_of_text(why));
+    return note_answered(
+        state_of(server_).answer(peer_of(peer_), header_.id, Outcome::failed, bytes_of_text(why)));
 }
 
 Status Request::claim(std::size_t size, std::span<std::byte>& room) {
@@ -88,8 +87,7 @@ Status Request::claim(std::size_t size, std::span<std::byte>& room) {
     Server::State& server = state_of(server_);
     Server::State::Peer& peer = peer_of(peer_);
     if (size > peer.max_answer) {
-        stage_ = Stage::answered;
-        (void)server.answer(peer, header_.id, Outcome::too_large, {});
+        (void)note_answered(server.answer(peer, header_.id, Outcome::too_large, {}));
         return Status::too_large;
     }
     is_kept_ = true;
@@ -121,24 +119,25 @@ Status Request::claim(std::size_t size, std::span<std::byte>& room) {
 
 Status Request::commit(std::size_t size) {
     const bool is_laid = stage_ == Stage::claimed_in_batch;
-    stage_ = Stage::answered;
     Server::State& server = state_of(server_);
     Server::State::Peer& peer = peer_of(peer_);
     if (is_laid) {
         ++server.counts.answers;
         server.add_to_batch(header_.id, Outcome::ok, size);
-        return Status::ok;
+        return note_answered(Status::ok);
     }
     const SessionHead head = pack(SessionHeader{.id = header_.id, .kind = SessionKind::answer});
     if (is_large_) {
+        const Status status = note_answered(peer.line->commit_large(head, size));
         ++server.counts.answers;
-        const Status status = peer.line->commit_large(head, size);
         server.sent(peer);
         return status == Status::ok ? Status::ok : Status::closed;
     }
     if (is_kept_) {
-        return server.answer(peer, header_.id, Outcome::ok, std::span{server.scratch}.first(size));
+        return note_answered(
+            server.answer(peer, header_.id, Outcome::ok, std::span{server.scratch}.first(size)));
     }
+    stage_ = Stage::answered;
     // The same place as before: nothing was laid since.
     std::span<std::byte> room;
     (void)peer.line->claim(session_head_bytes + size, room);
@@ -149,7 +148,6 @@ Status Request::commit(std::size_t size) {
 
 Reply Request::defer() {
     if (stage_ == Stage::answered) return {};
-    stage_ = Stage::answered;
     Server::State& server = state_of(server_);
     // First what may throw.
     Reply reply{server.replies, client_, header_.id};
@@ -271,6 +269,16 @@ std::size_t Server::State::serve_put_off(const detail::HandlerRef& handler, std:
     return served;
 }
 
+void Server::State::serve_put_off_one(Peer& peer, const PutOff& one,
+                                      const detail::HandlerRef& handler) {
+    if (is_draining) return decline(peer, one.header.id);
+    if (options.gather_turns > 1 && peer.line.has_value() && !peer.line->is_wire()) gather(peer);
+    handed_put_off_at = one.at;
+    Request request = detail::RequestAccess::make(*this, peer, one.header, one.payload);
+    detail::RequestAccess::mark_as_put_off(request);
+    hand_over(peer, one.header.id, request, handler);
+}
+
 bool Server::State::serve_next_put_off(const detail::HandlerRef& handler) {
     while (!waiting.empty()) {
         const PutOff one = std::move(waiting.front());
@@ -279,16 +287,10 @@ bool Server::State::serve_next_put_off(const detail::HandlerRef& handler) {
         Peer* const peer = find(one.client);
         const std::uint64_t id = one.header.id;
         if (peer == nullptr || !take_deferred(*peer, id)) continue;
-        if (is_draining) {
-            decline(*peer, id);
-        } else {
-            if (options.gather_turns > 1 && peer->line.has_value() && !peer->line->is_wire()) {
-                gather(*peer);
-            }
-            handed_put_off_at = one.at;
-            Request request = detail::RequestAccess::make(*this, *peer, one.header, one.payload);
-            detail::RequestAccess::mark_as_put_off(request);
-            hand_over(*peer, id, request, handler);
+        try {
+            serve_put_off_one(*peer, one, handler);
+        } catch (const std::exception& error) {
+            lose(*peer, error);
         }
         if (peer->line.has_value() && peer->line->is_wire()) tell(*peer);
         return true;
@@ -355,7 +357,11 @@ std::size_t Server::State::lap(const detail::HandlerRef& handler, std::size_t bu
             if (expected == 0) expected = expect(place, end, handler);
             --expected;
         }
-        requests += visit(*peers[place], handler, budget - requests);
+        try {
+            requests += visit(*peers[place], handler, budget - requests);
+        } catch (const std::exception& error) {
+            lose(*peers[place], error);
+        }
         cursor = ++place;
         if (requests != budget) place = next_from(place);
     }

@@ -23,7 +23,6 @@ Reply& Reply::operator=(Reply&& other) noexcept {
     std::swap(queue_, other.queue_);
     std::swap(given_, other.given_);
     std::swap(client_, other.client_);
-    std::swap(id_, other.id_);
     return *this;
 }
 

@@ -327,7 +327,7 @@ std::optional<Server::State::Newcomer> Server::State::try_accept() {
             return Line{std::move(core), options.max_request_bytes + session_head_bytes,
                         crowd->held()};
         });
-    } catch (const base::Error& error) {
+    } catch (const std::exception& error) {
         base::log(base::LogLevel::warn, "message", "{}", error.what());
         return std::nullopt;
     }
@@ -340,7 +340,7 @@ void Server::State::take(Newcomer newcomer) {
         } else {
             add(std::move(std::get<Line>(newcomer)));
         }
-    } catch (const base::Error& error) {
+    } catch (const std::exception& error) {
         base::log(base::LogLevel::warn, "message", "{}", error.what());
     }
 }
@@ -351,6 +351,17 @@ std::unique_ptr<connect::Readiness> Server::State::readiness_of(Channel::Core& c
     return made;
 }
 
+void Server::State::make_place() {
+    const std::size_t size = peers.size() + 1;
+    for (auto* const list : {&free_places, &active, &clogged, &fetching, &gathering, &by_send}) {
+        have_room(*list, size);
+    }
+    // Of a host of sockets, some of them several times.
+    constexpr std::size_t most_told_at_once = 2048;
+    if (!wires.all.empty()) have_room(told, 2 * size + most_told_at_once);
+    peers.push_back(std::make_unique<Peer>(static_cast<std::uint32_t>(size - 1), number));
+}
+
 Server::State::Peer* Server::State::vacant_place() {
     std::uint32_t place;
     if (!free_places.empty()) {
@@ -359,7 +370,7 @@ Server::State::Peer* Server::State::vacant_place() {
         free_places.pop_back();
     } else if (peers.size() < std::size_t{options.max_clients} + joining_places) {
         place = static_cast<std::uint32_t>(peers.size());
-        peers.push_back(std::make_unique<Peer>(place, number));
+        make_place();
     } else {
         return nullptr;
     }
@@ -382,7 +393,13 @@ Server::State::Peer* Server::State::add(Line line) {
     peer.owed_part = HeldPart{crowd->held()};
     peer.kept_part = HeldPart{crowd->held()};
     peer.line.emplace(std::move(line));
-    watch(peer);
+    try {
+        watch(peer);
+    } catch (...) {
+        peer.line.reset();
+        vacate(peer);
+        throw;
+    }
     return vacant;
 }
 
@@ -392,10 +409,10 @@ void Server::State::watch(Peer& peer) {
         peer.line->wire().server_place = peer.id.place;
         return tell(peer);
     }
-    ++by_ring;
     Channel::Core& core = peer.line->core();
     peer.readiness = core.readiness != nullptr ? std::move(core.readiness) : readiness_of(core);
     peer.member = hub.add(peer.readiness->descriptor(), [this, &peer] { became_readable(peer); });
+    ++by_ring;
     core.server_place = peer.id.place;
     core.is_told = false;
     if (core.incoming.has_value() && shared == nullptr && mailboxes.polling() == Polling::dense &&
@@ -450,6 +467,12 @@ void Server::State::join(Peer& peer, const Hello& hello) {
         peer.line->pass();
         former.line.emplace(take_line(peer));
         vacate(peer);
+        try {
+            watch(former);
+        } catch (...) {
+            former.line.reset();
+            throw;
+        }
         former.phase = Phase::joined;
         --counts.away;
         former.since = base::Clock::now();
@@ -459,34 +482,39 @@ void Server::State::join(Peer& peer, const Hello& hello) {
         // Who asked for this server knows that it is here.
         if (!is_taking_over) settle(former);
         agree(former, hello);
-        watch(former);
         ++counts.resumed;
         welcome(former, true);
         return;
     }
     if (!grant(peer, peer)) return;
+    // First what may throw.
+    const std::uint32_t window = std::min(hello.window, options.max_window);
+    const std::size_t room = std::bit_ceil(std::size_t{window});
+    std::vector<std::uint64_t> deferred(room);
+    std::vector<KeptAnswer> kept(hello.resumes ? room : 0);
+    const SessionName session = SessionName::random();
+    sessions.emplace(session.bits[0], peer.id.place);
     if (!crowd->enter()) {
+        sessions.erase(session.bits[0]);
         return refuse(peer, fmt::format("the server has its {} clients already (max_clients)",
                                         options.max_clients));
     }
     peer.phase = Phase::joined;
     peer.since = base::Clock::now();
-    peer.session = SessionName::random();
-    sessions.emplace(peer.session.bits[0], peer.id.place);
+    peer.session = session;
     peer.resumes = hello.resumes;
     peer.moves = hello.moves;
     peer.batches = hello.batches && !peer.line->is_wire();
     peer.balanced_at = hello.next_id - 1;
-    peer.window = std::min(hello.window, options.max_window);
-    const std::size_t room = std::bit_ceil(std::size_t{peer.window});
+    peer.window = window;
     peer.mask = room - 1;
     peer.taken = hello.next_id - 1;
     peer.acknowledged = hello.next_id;
     peer.max_answer = longest_answer(peer, hello);
     peer.is_plain = !peer.resumes && !peer.line->is_wire();
     agree(peer, hello);
-    peer.deferred.assign(room, 0);
-    if (peer.resumes) peer.kept.resize(room);
+    peer.deferred = std::move(deferred);
+    peer.kept = std::move(kept);
     ++counts.clients;
     ++counts.joined;
     welcome(peer, false);

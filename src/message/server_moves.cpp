@@ -246,7 +246,12 @@ void Server::State::take_over(Line& line, const Hello& hello) {
     if (peer == nullptr) return;
     const std::uint32_t generation = peer->id.generation;
     is_taking_over = true;
-    join(*peer, hello);
+    try {
+        join(*peer, hello);
+    } catch (const std::exception& error) {
+        is_taking_over = false;
+        return lose(*peer, error);
+    }
     is_taking_over = false;
     // As behind any look; unless it was the session's, and its hello is passed.
     if (peer->id.generation != generation || !peer->line.has_value()) return;

@@ -267,6 +267,7 @@ struct Server::State : detail::Serving {
     /// Behind a turn that took so many requests: those of them whose turn it is, or one. How many.
     [[gnu::noinline]] std::size_t serve_put_off(const detail::HandlerRef& handler,
                                                 std::size_t requests);
+    void serve_put_off_one(Peer& peer, const PutOff& one, const detail::HandlerRef& handler);
     /// The first one that is wanted still. False: there is none.
     bool serve_next_put_off(const detail::HandlerRef& handler);
     /// One lap of a drain. True: what was here before has its answer.
@@ -378,6 +379,8 @@ struct Server::State : detail::Serving {
     /// Null: too many are joining.
     Peer* add(Line line);
     [[nodiscard]] Peer* vacant_place();
+    /// Another place: a list of some of them has room for it, and never throws.
+    void make_place();
     void watch(Peer& peer);
     void unwatch(Peer& peer) noexcept;
     /// The connection of a newcomer that goes on elsewhere, in a session that is known.
@@ -451,6 +454,7 @@ struct Server::State : detail::Serving {
     /// Tells the clients that are awake.
     void fall_asleep();
     void keep_loop(bool was_busy);
+    void look_whether_loop_goes_on(bool was_busy);
     /// Tells the statistics page, and with it other threads.
     void show() noexcept;
     /// What is on the page, as show() sets it.

@@ -33,9 +33,9 @@ SharedReceives::SharedReceives(connect::Endpoint& endpoint, std::uint32_t slots,
 }
 
 void SharedReceives::add(Channel::Core& core) {
+    told_.reserve(ends_.size() + 1);
+    given_.reserve(ends_.size() + 1);
     ends_.emplace(core.link.queue_pair().number(), &core);
-    told_.reserve(ends_.size());
-    given_.reserve(ends_.size());
 }
 
 void SharedReceives::remove(Channel::Core& core) noexcept {

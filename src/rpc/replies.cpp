@@ -35,9 +35,15 @@ message::Reply CallCore::defer(std::shared_ptr<Pending>& pending) {
     pending->deadline = deadline_;
     pending->trace = head_->trace;
     pending->client->insert(pending->id, pending.get());
-    pending->procedure->pending.fetch_add(1, std::memory_order_relaxed);
-    end_ = End::deferred;
-    return request_->defer();
+    try {
+        message::Reply reply = request_->defer();
+        pending->procedure->pending.fetch_add(1, std::memory_order_relaxed);
+        end_ = End::deferred;
+        return reply;
+    } catch (...) {
+        pending->client->erase(pending->id);
+        throw;
+    }
 }
 
 std::shared_ptr<StreamState> CallCore::open() {

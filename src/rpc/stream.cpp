@@ -124,15 +124,28 @@ Status StreamState::end(std::optional<Error> error) {
     has_ended_ = true;
     settle(!error.has_value());
     error_ = std::move(error);
-    if (!asking_.empty() && error_.has_value()) {
-        ErrorRoom room;
-        (void)asking_.front().reply.fail(text_of(rpc::write(*error_, room)));
+    const bool fails = error_.has_value();
+    // Whoever asked ahead hears that there is no more; where there is no memory for that, that the
+    // request was dropped.
+    for (bool is_first = true; !asking_.empty(); is_first = false) {
+        Asking one = std::move(asking_.front());
         asking_.pop_front();
+        tell_end(std::move(one), is_first && fails);
     }
-    // Whoever asked ahead hears that there is no more.
-    for (Asking& one : asking_) (void)one.reply.answer(end_word());
-    asking_.clear();
     return is_wanted_ ? Status::ok : Status::closed;
+}
+
+void StreamState::tell_end(Asking one, bool fails) const noexcept {
+    try {
+        if (fails) {
+            ErrorRoom room;
+            (void)one.reply.fail(text_of(rpc::write(*error_, room)));
+        } else {
+            (void)one.reply.answer(end_word());
+        }
+    } catch (const std::bad_alloc&) {
+        // It goes unanswered, which says so.
+    }
 }
 
 void StreamState::settle(bool answered) {
@@ -145,7 +158,14 @@ SinkCore& SinkCore::operator=(SinkCore&& other) noexcept {
 }
 
 SinkCore::~SinkCore() {
-    if (state_ != nullptr) (void)state_->end(Error{.text = "the stream was let go of"});
+    if (state_ == nullptr) return;
+    Error error;
+    try {
+        error.text = "the stream was let go of";
+    } catch (const std::bad_alloc&) {
+        // Then its reader hears of an error that has no text.
+    }
+    (void)state_->end(std::move(error));
 }
 
 Status SinkCore::write(std::vector<std::byte> part) {

@@ -21,9 +21,13 @@ void log_line(LogLevel level, std::string_view component, std::string_view text)
 
 template <class... Args>
 void log(LogLevel level, std::string_view component, fmt::format_string<Args...> format,
-         Args&&... args) {
-    if (log_enabled(level)) {
+         Args&&... args) noexcept {
+    if (!log_enabled(level)) return;
+    try {
         log_line(level, component, fmt::format(format, std::forward<Args>(args)...));
+    } catch (...) {  // there is no memory for the line: what it would have said, without whom
+        const fmt::string_view text = format;
+        log_line(level, component, {text.data(), text.size()});
     }
 }
 

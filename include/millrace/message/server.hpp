@@ -319,6 +319,10 @@ class Request {
     [[gnu::noinline]] base::Status answer_in_batch(std::span<const std::byte> payload);
     base::Status claim(std::size_t size, std::span<std::byte>& room);
     base::Status commit(std::size_t size);
+    base::Status note_answered(base::Status status) noexcept {
+        stage_ = Stage::answered;
+        return status;
+    }
 
     /// It is the next one of those that came in one message. False: what lies there is none.
     [[nodiscard, gnu::always_inline]] bool become_next_of(detail::RequestRun& run) noexcept {

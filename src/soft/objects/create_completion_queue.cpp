@@ -52,7 +52,12 @@ ibv_cq* create_cq(ibv_context* context, int entries, void* cq_context, ibv_comp_
     if (channel != nullptr) {
         cq->soft_channel = static_cast<CompletionChannel*>(channel);
         const auto queues = cq->soft_channel->queues.hold();
-        queues->all.push_back(cq);
+        try {
+            queues->all.push_back(cq);
+        } catch (const std::bad_alloc&) {
+            delete cq;
+            return refused(ENOMEM);
+        }
         ++channel->refcnt;
     }
     cq->owner->users.fetch_add(1);
