@@ -362,10 +362,10 @@ Terms agree(connect::Link& link, Role role, Design design, const RingOptions& op
                           "transfer's bytes, and this one does not promise it",
                           "choose another transfer notification, such as event"};
     }
-    // One counter is in flight at most: what is pushed, or what the consumer's mover pulls.
-    const bool pulled_by_mover =
-        design.transfer == TransferNotification::pull && design.mover == Mover::active;
-    if (terms.own_transfer_queue || pulled_by_mover) link.open_second_queue(16, deadline);
+    // The consumer's mover pulls by one of its own, too.
+    terms.second_queue = terms.own_transfer_queue ||
+                         (design.transfer == TransferNotification::pull &&
+                          design.mover == Mover::active);
     return terms;
 }
 
@@ -392,7 +392,7 @@ std::optional<Places> hear_places(connect::Link& link) {
 connect::LinkOptions link_options(std::string_view service, std::uint32_t receive_pool) {
     connect::LinkOptions options;
     options.service = service;
-    options.service_version = 7;
+    options.service_version = 8;
     options.max_send_requests = 128;
     // Credit SENDs at the producer, data or immediates at the consumer; whoever accepts does not
     // know yet for which.
