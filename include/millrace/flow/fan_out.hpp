@@ -153,9 +153,14 @@ class FanOut {
         base::Status status = state.route(item);
         if (status != base::Status::full) [[likely]]
             return status;
-        if (state.options.routing == Routing::in_turn) {
-            return enqueue_to(state.turn_of, item, deadline);
+        while (status == base::Status::full && state.options.routing == Routing::in_turn) {
+            status = enqueue_to(state.turn_of, item, deadline);
+            if (status != base::Status::closed && status != base::Status::peer_lost) return status;
+            // The one that it waited for is gone: it is the next one's turn.
+            state.leave(state.turn_of, status);
+            status = state.route(item);
         }
+        if (status != base::Status::full) return status;
         state.watch_all();
         const base::Status waited = state.waiter.wait(
             [&] {
@@ -225,13 +230,14 @@ class FanOut {
                 } else if (status == base::Status::too_large) {
                     return status;
                 } else {
-                    leave(ends[at]);
-                    why_last = status;
+                    leave(at, status);
                 }
             }
             return is_full ? base::Status::full : why_last;
         }
-        void leave(End& end) {
+        void leave(std::size_t at, base::Status how) {
+            End& end = ends[at];
+            why_last = how;
             end.is_gone = true;
             if (end.watched.has_value()) waiter.forget(*end.watched);
             end.watched.reset();
