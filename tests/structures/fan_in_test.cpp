@@ -165,6 +165,37 @@ TEST(FanIn, ServesNobodyBeyondItsBurstWhileOthersWait) {
     }
 }
 
+TEST(Levels, EachServesNobodyBeyondItsBurstAndUpToIt) {
+    for (std::uint32_t level = 0; level != 3; ++level) {
+        Options queue = small(64);
+        auto fan_in =
+            FanIn<Tagged>::listen(fresh_address(), {.queue = queue, .levels = 3, .burst = 4});
+        queue.ring.label = level;
+        auto producers = join_all(fan_in, 2, queue);
+        for (std::size_t p = 0; p != 2; ++p) {
+            for (std::uint64_t i = 0; i != 32; ++i) {
+                ASSERT_EQ(producers[p].enqueue(Tagged::make(p, i), soon()), Status::ok);
+            }
+            ASSERT_EQ(producers[p].flush(soon()), Status::ok);
+        }
+        std::vector<int> bursts{0};
+        Tagged item;
+        std::uint64_t last = 0;
+        for (int i = 0; i != 64; ++i) {
+            ASSERT_EQ(fan_in.try_dequeue(item), Status::ok);
+            if (std::exchange(last, item.producer) != item.producer) bursts.push_back(0);
+            ++bursts.back();
+        }
+        // The first one may have begun with the items by which they joined.
+        ASSERT_GT(bursts.size(), 3U);
+        for (std::size_t i = 0; i != bursts.size(); ++i) {
+            const bool is_whole = i > 1 && i + 1 != bursts.size();
+            EXPECT_TRUE(is_whole ? bursts[i] == 4 : bursts[i] <= 4)
+                << bursts[i] << " at once, burst " << i << " of level " << level;
+        }
+    }
+}
+
 TEST(FanIn, TakesBatchesAndHandsItemsOutInPlace) {
     auto fan_in = FanIn<Tagged>::listen(fresh_address(), {.queue = small(64), .burst = 8});
     auto producers = join_all(fan_in, 2, small(64));
@@ -177,11 +208,13 @@ TEST(FanIn, TakesBatchesAndHandsItemsOutInPlace) {
     InOrder seen{2};
     const Tagged* front = nullptr;
     ASSERT_EQ(fan_in.peek(front), Status::ok);
+    const std::uint64_t whose = fan_in.last().number;
     const Tagged* again = nullptr;
     ASSERT_EQ(fan_in.peek(again), Status::ok);
     EXPECT_EQ(front, again) << "it stays in front";
     seen.see(*front);
     fan_in.release();
+    EXPECT_EQ(fan_in.last().number, whose) << "as it was when it was peeked at";
     std::vector<Tagged> batch(50);
     const BatchResult result = fan_in.try_dequeue_batch(batch);
     EXPECT_EQ(result.count, 39U);

@@ -146,6 +146,7 @@ class FanIn {
             const base::Status status = state.find();
             if (status != base::Status::ok) return status;
             state.peeked = state.current;
+            state.count(0);
         }
         return state.peeked->consumer.peek(item);
     }
@@ -228,12 +229,12 @@ class FanIn {
                 peeked = nullptr;
             if ((++calls & 63) == 0) [[unlikely]]
                 keep_house();
-            // A higher level may have something by now.
-            if (left != 0 && current_level == 0 && current->consumer.has_item()) [[likely]] {
-                --left;
-                return base::Status::ok;
-            }
             for (std::size_t at = 0; at != levels.size(); ++at) {
+                // Only now: a more urgent level may have something by now.
+                if (left != 0 && current_level == at && current->consumer.has_item()) [[likely]] {
+                    --left;
+                    return base::Status::ok;
+                }
                 Level& level = levels[at];
                 const std::size_t count = level.sources.size();
                 for (std::size_t i = 0; i != count; ++i) {
