@@ -128,6 +128,20 @@ Status Sender<D>::wait_to_join(const base::Deadline& deadline, const base::WaitP
 
 template <Design D>
     requires(check_design<D>())
+Status Sender<D>::look_around() noexcept {
+    if (const Status joined = try_join(); joined != Status::ok) [[unlikely]] {
+        return joined == Status::empty ? Status::full : joined;
+    }
+    // The mover looks after the consumer, too, and may be at it now.
+    std::unique_lock<std::mutex> lock;
+    if (!try_pause(lock)) return moved_->outcome();
+    const Status status = unless_ended(out_.look_at_peer_now());
+    if (status != Status::ok && moved_ != nullptr) moved_->end(status);
+    return status;
+}
+
+template <Design D>
+    requires(check_design<D>())
 Sender<D>::~Sender() {
     moved_.reset();
 }

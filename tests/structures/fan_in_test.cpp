@@ -427,6 +427,41 @@ TEST(FanIn, MayBeEndedByAnotherThreadThanItBelongsTo) {
     EXPECT_EQ(status, Status::peer_lost);
 }
 
+TEST(FanIn, SaysToAnotherThreadWhoseItIsAndWhatToDo) {
+    auto fan_in = FanIn<Tagged>::listen(fresh_address());
+    const auto told_elsewhere = [&](auto&& call) {
+        std::string text;
+        std::jthread{[&] {
+            // At the latest when a look is due.
+            const Deadline deadline = soon();
+            while (text.empty() && !deadline.expired()) {
+                try {
+                    call();
+                } catch (const base::Error& error) {
+                    EXPECT_EQ(error.code(), base::ErrorCode::invalid_argument);
+                    text = error.what();
+                }
+            }
+        }}.join();
+        return text;
+    };
+    const std::string whose = "a fan-in at " + fan_in.address().to_string();
+    Tagged item;
+    const auto is_told = [&](const char* what) {
+        return testing::AllOf(HasSubstr(what), HasSubstr(whose),
+                              HasSubstr("it belongs to another thread"), HasSubstr("adopt()"),
+                              testing::Not(HasSubstr("a hub")));
+    };
+    EXPECT_THAT(told_elsewhere([&] { (void)fan_in.try_dequeue(item); }), is_told("take items"));
+    EXPECT_THAT(told_elsewhere([&] { (void)fan_in.dequeue(item, Deadline::after(1ms)); }),
+                HasSubstr(whose));
+    EXPECT_THAT(told_elsewhere([&] { (void)fan_in.look_around(); }), is_told("take items"));
+    EXPECT_THAT(told_elsewhere([&] { (void)fan_in.descriptor(); }), is_told("put into a loop"));
+    EXPECT_THAT(told_elsewhere([&] { fan_in.stop_accepting(); }), is_told("stop accepting"));
+    EXPECT_THAT(told_elsewhere([&] { fan_in.close(); }), is_told("close"));
+    EXPECT_EQ(fan_in.try_dequeue(item), Status::empty) << "it is as it was";
+}
+
 TEST(FanIn, RefusesOptionsThatCannotWork) {
     EXPECT_EQ(
         error_of([] { (void)FanIn<Tagged>::listen(fresh_address(), {.max_producers = 0}); }).code(),

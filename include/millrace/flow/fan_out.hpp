@@ -190,6 +190,21 @@ class FanOut {
         return enqueue_to(partition_of(key, size()), item, deadline);
     }
 
+    /// Looks after the consumers, by a system call for each: calls that send do it now and then, by
+    /// queue; a producer that pauses may want to. Never blocks. How many are there.
+    std::size_t look_around() {
+        std::size_t there = 0;
+        for (std::size_t at = 0; at != state_->ends.size(); ++at) {
+            if (state_->ends[at].is_gone) continue;
+            const base::Status status = to(at).look_around();
+            if (status == base::Status::closed || status == base::Status::peer_lost) {
+                state_->leave(at, status);
+            } else {
+                ++there;
+            }
+        }
+        return there;
+    }
     /// As Producer::flush and close, for all consumers that are there: the first answer that is not
     /// `ok` of any, behind all were tried.
     base::Status flush(const base::Deadline& deadline) {

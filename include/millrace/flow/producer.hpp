@@ -58,6 +58,10 @@ class ProducerEnd {
         show();
         return status;
     }
+    /// Looks after the consumer, by a system call: what other calls do now and then, for programs
+    /// that pause between items. `ok`; `full`: it has not said its last word of the setup yet;
+    /// `closed`, `peer_lost`.
+    base::Status look_around() noexcept { return sender_->look_around(); }
     /// For a program's own loop (poll, epoll, asio …), as a socket's writability: readable means
     /// that there may be room, or that a flush may go on. It stays readable until a try_ call has
     /// answered `full`, or flush(Deadline::now()) `timed_out`: to be watched from then on. Lives as
