@@ -78,7 +78,11 @@ expect("25 primes, the largest is 97\nthat takes too long\n")
 foreach(loop epoll_loop coroutine_loop)
   run(sh -c "\"$1\" \"$3\" 0 & \"$2\" \"$3\" - && wait $!" sh
     ${WORK}/examples/${loop} ${WORK}/examples/pipeline unix:${WORK}/numbers)
-  expect("in the end 500500\n$")
+  expect("in the end 500500, closed\n$")
+  # Its producer is killed before it has said all: it ends, and says so.
+  run(sh -c "\"$1\" \"$3\" 0 & \"$2\" \"$3\"; ! wait $!" sh
+    ${WORK}/examples/${loop} ${WORK}/build/is_killed unix:${WORK}/numbers)
+  expect("in the end 6, peer_lost\n$")
 endforeach()
 run(sh -c "\"$1\" - \"$3\" & \"$1\" \"$2\" \"$3\" & \"$1\" \"$2\" - && wait" sh
   ${WORK}/examples/pipeline unix:${WORK}/a unix:${WORK}/b)
