@@ -269,20 +269,29 @@ TEST(Joining, AProducerThatLosesALevelIsLost) {
 
 // --- the dead
 
-TEST(LookingAfter, AReplicatorCountsNobodyWhoHasDied) {
-    Replicator<Tagged>::Watcher none;
+/// A structure that connects to two consumers, and these.
+template <class Connect>
+auto with_two_consumers(const Options& options, Connect&& connect) {
     std::vector<Listener> listeners;
     std::vector<connect::Address> addresses;
     for (int i = 0; i != 2; ++i) {
-        listeners.push_back(Listener::listen(fresh_address(), small(1024)));
+        listeners.push_back(Listener::listen(fresh_address(), options));
         addresses.push_back(listeners.back().address());
     }
-    auto connecting = std::async(std::launch::async, [&] {
-        return Replicator<Tagged>::connect(addresses, {.queue = small(1024), .quorum = 2}, soon());
-    });
+    auto connecting = std::async(std::launch::async, [&] { return connect(addresses); });
     std::vector<Consumer<Tagged>> consumers;
     for (Listener& one : listeners) consumers.push_back(Consumer<Tagged>::accept(one, soon()));
-    auto producer = connecting.get();
+    return std::pair{connecting.get(), std::move(consumers)};
+}
+auto replicator_of_two(std::uint32_t quorum) {
+    return with_two_consumers(small(1024), [quorum](const auto& addresses) {
+        return Replicator<Tagged>::connect(addresses, {.queue = small(1024), .quorum = quorum},
+                                           soon());
+    });
+}
+
+TEST(LookingAfter, AReplicatorCountsNobodyWhoHasDied) {
+    auto [producer, consumers] = replicator_of_two(2);
     ASSERT_EQ(producer.enqueue({}, soon()), Status::ok);
     ASSERT_EQ(producer.flush(soon()), Status::ok);
     consumers.pop_back();
@@ -294,19 +303,18 @@ TEST(LookingAfter, AReplicatorCountsNobodyWhoHasDied) {
     EXPECT_EQ(producer.look_around(), 0U) << "at once";
 }
 
+TEST(LookingAfter, AReplicatorsFlushCountsThoseWhoLive) {
+    auto [producer, consumers] = replicator_of_two(2);
+    ASSERT_EQ(producer.enqueue({}, soon()), Status::ok);
+    ASSERT_EQ(producer.flush(soon()), Status::ok);
+    consumers.pop_back();
+    EXPECT_EQ(producer.flush(soon()), Status::peer_lost) << "though nothing was on its way";
+}
+
 TEST(LookingAfter, AFanOutTellsHowManyAreThere) {
-    std::vector<Listener> listeners;
-    std::vector<connect::Address> addresses;
-    for (int i = 0; i != 2; ++i) {
-        listeners.push_back(Listener::listen(fresh_address(), small()));
-        addresses.push_back(listeners.back().address());
-    }
-    auto connecting = std::async(std::launch::async, [&] {
+    auto [out, consumers] = with_two_consumers(small(), [](const auto& addresses) {
         return FanOut<Tagged>::connect(addresses, {.queue = small()}, soon());
     });
-    std::vector<Consumer<Tagged>> consumers;
-    for (Listener& one : listeners) consumers.push_back(Consumer<Tagged>::accept(one, soon()));
-    auto out = connecting.get();
     EXPECT_EQ(out.look_around(), 2U);
     consumers.pop_back();
     EXPECT_EQ(out.look_around(), 1U);

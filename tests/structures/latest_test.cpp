@@ -162,6 +162,7 @@ TEST(Latest, ReaderSleepsUntilThereIsANewer) {
         LatestEnds<Small> ends{
             {.cells = 8, .wait = base::WaitPolicy::blocking(), .carrier = carrier}};
         EXPECT_EQ(ends.reader->wait(Deadline::after(10ms)), Status::timed_out);
+        EXPECT_GT(ends.reader->stats().sleeps, 0U);
         std::jthread writing{[&] {
             for (std::uint64_t i = 1; i <= 100; ++i) {
                 std::this_thread::sleep_for(std::chrono::microseconds{i % 7 * 200});

@@ -77,6 +77,7 @@ TEST(Replicator, OfBytesGivesItemsOfAnyLength) {
         std::vector<std::byte> item;
         for (std::size_t i = 0; i != 300; ++i) {
             ASSERT_EQ(copies.consumers[1].dequeue(item, soon()), Status::ok);
+            EXPECT_EQ(item, std::vector<std::byte>(i % 200, std::byte(i)));
         }
     }};
     std::vector<std::byte> item;

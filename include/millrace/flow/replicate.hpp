@@ -152,8 +152,10 @@ class Replicator {
     base::Status flush(const base::Deadline& deadline) {
         while (true) {
             const base::Deadline slice = state_->slice_of(deadline);
-            const base::Status status =
-                state_->each([&](auto& end) { return end.flush(slice); });
+            const base::Status status = state_->each([&](auto& end) {
+                const base::Status flushed = end.flush(slice);
+                return flushed == base::Status::ok ? end.look_around() : flushed;
+            });
             if (status != base::Status::timed_out || deadline.expired()) return status;
             state_->keep_house();
         }
