@@ -1,6 +1,7 @@
 #include "millrace/flow/door.hpp"
 
 #include <algorithm>
+#include <string>
 #include <utility>
 
 namespace millrace::flow::detail {
@@ -42,6 +43,13 @@ bool Door::look() {
 void Door::rest(const base::Deadline& deadline) {
     (void)hub_.rest(deadline);
     must_look_ = true;
+}
+
+void Door::check_thread(const char* attempted) const {
+    if (hub_.is_current()) return;
+    throw base::Error{base::ErrorCode::invalid_argument, attempted,
+                      has_listener() ? listener().address().to_string() : std::string{},
+                      "it belongs to another thread", "call adopt() in the thread that uses it"};
 }
 
 void Door::stop_accepting() {

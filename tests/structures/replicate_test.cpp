@@ -60,6 +60,14 @@ TEST(Replicator, GivesEveryItemToEveryConsumer) {
     EXPECT_EQ(copies.producer->try_enqueue({}), Status::closed);
 }
 
+TEST(Replicator, GoesOnWhereItsCloseByAnotherThreadWasRefused) {
+    Copies<Tagged> copies{1};
+    std::jthread{[&] { EXPECT_THROW((void)copies.producer->close(soon()), base::Error); }}.join();
+    EXPECT_EQ(copies.producer->try_enqueue(Tagged::make(0, 0)), Status::ok);
+    Tagged item;
+    EXPECT_EQ(copies.consumers.front().dequeue(item, soon()), Status::ok);
+}
+
 TEST(Replicator, OfBytesGivesItemsOfAnyLength) {
     ReplicatorOptions options;
     options.queue.ring.capacity = 1024;

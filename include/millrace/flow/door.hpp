@@ -35,6 +35,8 @@ class Door {
     /// Sleeps until something is due in the hub.
     void rest(const base::Deadline& deadline);
     void stop_accepting();
+    /// Throws Error (invalid_argument): it is another thread's.
+    void check_thread(const char* attempted) const;
 
   private:
     connect::Hub hub_;

@@ -332,6 +332,7 @@ class FanIn {
             active.push_back(&source);
         }
         void close() {
+            door.check_thread("close a fan-in");
             is_closed = true;
             door.stop_accepting();
             for (Level& level : levels) {

@@ -140,6 +140,7 @@ class Replicator {
     }
     /// Flushes, and says goodbye to all.
     base::Status close(const base::Deadline& deadline) {
+        state_->door.check_thread("close a replicator");
         state_->is_closed = true;
         state_->door.stop_accepting();
         return state_->each([&](auto& end) { return end.close(deadline); });

@@ -440,7 +440,8 @@ class Server {
     [[nodiscard]] static std::vector<Server> listen_together(
         const connect::Address& address, const ServerOptions& options, std::size_t count,
         const std::function<std::vector<int>(std::size_t)>& where);
-    void begin_to_drain() noexcept;
+    void check_thread(const char* attempted) const;
+    void begin_to_drain();
     /// Some laps of a drain. True: nothing is pending.
     [[nodiscard]] bool turn_to_drain();
 
