@@ -2,7 +2,7 @@
 // come and go, each by a channel of its own, and finds those who have written by a scan of memory.
 //
 //     auto server = message::Server::listen(connect::Address::parse(":7000"));
-//     server.serve([](message::Request& request) { request.answer(request.payload()); }, deadline);
+//     (void)server.serve([](message::Request& it) { (void)it.answer(it.payload()); }, deadline);
 //
 // A handler answers at once, or later, from any thread, by the Reply that defer() gives. Every
 // request has one answer: where the handler gives none, throws, or too much is pending, the client

@@ -3,8 +3,8 @@
 //
 //     auto client = rpc::Client::connect<Get, Put>(address, {}, deadline);
 //     const rpc::Result<Value> value = client.call<Get>({.key = 7}, deadline);
-//
-//     client.submit<Get>({.key = 7}, [&](rpc::Result<Value> value) { … }, deadline);
+//     const auto take = [&](rpc::Result<Value> value) { … };
+//     if (client.submit<Get>({.key = 7}, take, deadline) != base::Status::ok) …
 //     while (client.wait(deadline) == base::Status::ok) {}      // calls what has its answer
 //
 // Right after it has connected, a client asks the server for its table of procedures; whoever uses
