@@ -1,6 +1,7 @@
 #include "millrace/flow/door.hpp"
 
 #include <algorithm>
+#include <string>
 #include <utility>
 
 #include <fmt/format.h>
@@ -49,14 +50,11 @@ Door::Door(const char* whose, const connect::Address& address, Options options, 
 }
 
 void Door::require_owner(const char* attempted) const {
-    if (hub_.is_current() && is_of_this_process()) return;
+    if (!listener_.has_value() || (hub_.is_current() && is_of_this_process())) return;
     const auto refuse = [&](const char* cause, const char* remedy) {
-        throw base::Error{
-            base::ErrorCode::invalid_argument, attempted,
-            listener_.has_value()
-                ? fmt::format("{} at {}", whose_, listener_->address().to_string())
-                : std::string{whose_},
-            cause, remedy};
+        throw base::Error{base::ErrorCode::invalid_argument, attempted,
+                          fmt::format("{} at {}", whose_, listener_->address().to_string()), cause,
+                          remedy};
     };
     if (!is_of_this_process()) {
         refuse("it belongs to the process that made it, and this one is its child, made by fork",
@@ -69,7 +67,6 @@ void Door::require_owner(const char* attempted) const {
 bool Door::look(const char* attempted) {
     must_look_ = false;
     looked_at_ = base::ticks();
-    // Whom nobody connects to has nothing in its hub, and may be used by one thread or another.
     if (!listener_.has_value()) return false;
     require_owner(attempted);
     (void)hub_.turn();

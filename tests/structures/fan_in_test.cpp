@@ -51,6 +51,17 @@ constexpr ring::Design sent{.data = ring::DataFlow::push2,
 using Designs = testing::Types<Of<ring::design_1>, Of<ring::design_2>, Of<pulled>, Of<sent>>;
 TYPED_TEST_SUITE(FanInOver, Designs);
 
+TEST(FanIn, GoesOnWhereItsCloseByAnotherThreadWasRefused) {
+    auto fan_in = FanIn<Tagged>::listen(fresh_address(), {.queue = small(), .expected = 1});
+    std::jthread producer{
+        [&] { produce<ring::design_1>(fan_in.address().to_string(), 0, 10, small()); }};
+    Tagged item;
+    ASSERT_EQ(fan_in.dequeue(item, soon()), Status::ok);
+    std::jthread{[&] { EXPECT_THROW(fan_in.close(), base::Error); }}.join();
+    for (std::uint64_t i = 1; i != 10; ++i) EXPECT_EQ(fan_in.dequeue(item, soon()), Status::ok);
+    EXPECT_EQ(fan_in.dequeue(item, soon()), Status::closed);
+}
+
 TYPED_TEST(FanInOver, TakesAllItemsOfAllProducersInTheirOrders) {
     constexpr std::size_t producers = 7;
     constexpr std::uint64_t count = 500;

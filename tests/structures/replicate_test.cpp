@@ -61,6 +61,14 @@ TEST(Replicator, GivesEveryItemToEveryConsumer) {
     EXPECT_EQ(copies.producer->try_enqueue({}), Status::closed);
 }
 
+TEST(Replicator, GoesOnWhereItsCloseByAnotherThreadWasRefused) {
+    auto producer = Replicator<Tagged>::listen(fresh_address(), {.queue = small()});
+    std::jthread{[&] { EXPECT_THROW((void)producer.close(soon()), base::Error); }}.join();
+    EXPECT_EQ(producer.try_enqueue(Tagged::make(0, 0)), Status::ok);
+    EXPECT_EQ(producer.close(soon()), Status::ok);
+    EXPECT_EQ(producer.try_enqueue(Tagged::make(0, 1)), Status::closed);
+}
+
 TEST(Replicator, OfBytesGivesItemsOfAnyLength) {
     ReplicatorOptions options;
     options.queue.ring.capacity = 1024;

@@ -42,7 +42,8 @@ class Door {
     [[nodiscard]] const Listener& listener() const noexcept { return *listener_; }
     [[nodiscard]] connect::Hub& hub() noexcept { return hub_; }
     /// Throws Error (invalid_argument), which says what was `attempted`: the calling thread, or
-    /// process, is another one than it belongs to.
+    /// process, is another one than it belongs to. Where nobody comes in there is nothing in the
+    /// hub, and it may be used by one thread or another.
     void require_owner(const char* attempted) const;
     /// It was made in this process, not in the parent of it.
     [[nodiscard]] bool is_of_this_process() const noexcept { return forks_ == base::forks(); }

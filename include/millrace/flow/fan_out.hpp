@@ -2,15 +2,15 @@
 // part of the items.
 //
 //     auto parts = flow::FanOut<Item>::connect({"unix:/run/a", "unix:/run/b"}, {}, deadline);
-//     parts.enqueue(item, deadline);                  // to whoever's turn it is
-//     parts.enqueue_keyed(item.key, item, deadline);  // always to the same one for a key
+//     status = parts.enqueue(item, deadline);                  // to whoever's turn it is
+//     status = parts.enqueue_keyed(item.key, item, deadline);  // to the same one for a key
 //
 // Several FanOuts and several FanIns make an M-N structure, a shuffle: each of M producers has a
 // FanOut to the N consumers, each of which has a FanIn, and partition_of() says the same to all.
 //
-//     P ──┬─▶ C      consumer:  auto mine = flow::FanIn<Row>::listen(my_address, {.expected = M});
-//     P ──┼─▶ C      producer:  auto rows = flow::FanOut<Row>::connect(addresses, {}, deadline);
-//     P ──┴─▶ C                 rows.enqueue_keyed(row.key, row, deadline);
+//   P ──┬─▶ C
+//   P ──┼─▶ C      consumer:  FanIn<Row>::listen(my_address, {.expected = M})
+//   P ──┴─▶ C      producer:  FanOut<Row>::connect(addresses, {}, deadline), enqueue_keyed()
 //
 // Every consumer has a queue of its own: a slow or dead one holds up only what has to go to it. To
 // give each consumer every item, see replicate.hpp. One thread at a time.

@@ -1,11 +1,10 @@
 // A producer for items of different urgency (work 000, chapter 1: priority queues, where data are
 // produced and consumed in different orders).
 //
-//     // the consumer
 //     auto work = flow::FanIn<Job>::listen("host:7000", {.levels = 3});
-//     // each producer
+//
 //     auto jobs = flow::PriorityProducer<Job>::connect("host:7000", 3, {}, deadline);
-//     jobs.enqueue(0, job, deadline);  // 0: the most urgent
+//     if (jobs.enqueue(0, job, deadline) != Status::ok) …             // 0 is the most urgent level
 //
 // Each level has a queue of its own, so an urgent item waits neither behind others nor for their
 // room. The consumer takes nothing from a level while a more urgent one has something: a busy level

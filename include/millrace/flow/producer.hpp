@@ -2,8 +2,8 @@
 // another process or on another machine. Work 000, chapter 5.
 //
 //     auto producer = flow::Producer<Item>::connect("unix:/run/items", {}, Deadline::after(5s));
-//     producer.enqueue(item, Deadline::after(1s));
-//     producer.close(Deadline::after(5s));
+//     if (producer.enqueue(item, Deadline::after(1s)) != Status::ok) …
+//     (void)producer.close(Deadline::after(5s));
 //
 // A producer moves data only inside its calls, unless its design has an active mover. Items that
 // found the consumer's ring full, or that wait for a batch to be complete, stay in the producer's

@@ -2,11 +2,11 @@
 // information services, log replication).
 //
 //     auto log = flow::Replicator<Entry>::connect({"host-a:7000", "host-b:7000"}, {}, deadline);
-//     log.enqueue(entry, deadline);
-//     log.flush(deadline);            // it lies in the memory of all of them
+//     if (log.enqueue(entry, deadline) != Status::ok) …
+//     if (log.flush(deadline) != Status::ok) …          // ok: it lies in everybody's memory
 //
-//     auto news = flow::Replicator<Quote>::listen(":7000", {.lagging = flow::Lagging::leave});
-//     news.enqueue(quote, deadline);  // to all who have connected a Consumer by now
+//     auto news = flow::Replicator<Quote>::listen(":7000", {.lagging = flow::Lagging::leaves});
+//     if (news.enqueue(quote, deadline) != Status::ok) …  // to all who have connected by now
 //
 // An item goes to all or to nobody: what one consumer sees of the sequence, from when it joined to
 // when it left, all others who are there see, too. Each has a queue of its own; one that lags holds
@@ -162,6 +162,7 @@ class Replicator {
     }
     /// Flushes, and says goodbye to all.
     base::Status close(const base::Deadline& deadline) {
+        state_->door.require_owner("close");
         state_->is_closed = true;
         state_->door.stop_accepting();
         return state_->each([&](auto& end) { return end.close(deadline); });
