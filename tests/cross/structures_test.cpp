@@ -491,7 +491,7 @@ TEST_P(Structures, KeepTheirPromisesToThoseWhoLive) {
         }
         return {};
     };
-    (void)test::play_schedules(4, 200, play);
+    (void)test::play_schedules(2, 200, play);
 }
 
 }  // namespace

@@ -54,7 +54,7 @@ TYPED_TEST_SUITE(FanInOver, Designs);
 TEST(FanIn, GoesOnWhereItsCloseByAnotherThreadWasRefused) {
     auto fan_in = FanIn<Tagged>::listen(fresh_address(), {.queue = small(), .expected = 1});
     std::jthread producer{
-        [&] { produce<ring::design_1>(fan_in.address().to_string(), 0, 10, small()); }};
+        [&] { produce<ring::design_2>(fan_in.address().to_string(), 0, 10, small()); }};
     Tagged item;
     ASSERT_EQ(fan_in.dequeue(item, soon()), Status::ok);
     std::jthread{[&] { EXPECT_THROW(fan_in.close(), base::Error); }}.join();
