@@ -350,12 +350,39 @@ TEST(UcxInfo, ListsTheTransportsOfTheDevice) {
 class RemappedPerftest : public Perftest {
   protected:
     void SetUp() override { setenv("MILLRACE_REMAP", "1", 1); }
+        // It counts on an event for a completion that came between its last poll and the arming.
+        commands.push_back({transport, "-E", "sleep", "-t", "tag_lat", "-s", "8", "-n", "500"});
+        commands.push_back({transport, "-E", "sleep", "-t", "tag_bw", "-s", "8", "-n", "1000"});
     void TearDown() override { unsetenv("MILLRACE_REMAP"); }
 };
 
 TEST_P(RemappedPerftest, EndsWellOnBothSides) {
     const auto pair = run_perftest(GetParam());
     ASSERT_TRUE(pair.success()) << pair;
+/// qperf's server takes its device from the client, and serves until a client says quit.
+Outcome run_qperf(const Command& tests) {
+    const std::string port = free_port();
+    auto server = start_on_soft_device({"qperf", "-lp", port});
+    EXPECT_TRUE(wait_for_listener(port));
+    Command command{"qperf", "-lp", port, "127.0.0.1", "-i", "soft0", "-t", "1"};
+    command.insert(command.end(), tests.begin(), tests.end());
+    command.push_back("quit");
+    auto outcome = run_on_soft_device(command, Loading::library_path, perftest_patience);
+    const auto served = finish(server, std::chrono::seconds{10});
+    EXPECT_TRUE(served.exit.success()) << served;
+    return outcome;
+}
+
+// It frees the list of devices by free().
+TEST(Qperf, MeasuresOverEveryTransport) {
+    const Command tests{"rc_lat", "rc_rdma_read_bw", "uc_bw", "ud_lat", "ver_rc_compare_swap"};
+    const auto outcome = run_qperf(tests);
+    EXPECT_TRUE(outcome.exit.success()) << outcome;
+    for (const std::string& test : tests) {
+        EXPECT_THAT(outcome.output, testing::ContainsRegex(test + ":\n.*(latency|bw|rate)"));
+    }
+}
+
     EXPECT_THAT(pair.client.output, HasSubstr("#bytes")) << pair;
 }
 
