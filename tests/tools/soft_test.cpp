@@ -374,10 +374,15 @@ TEST_F(Soft, TraceEndsAsTheProgramDoes) {
     EXPECT_THAT(unwritable.text, AllOf(HasSubstr("write the trace"), HasSubstr("nowhere")));
 }
 
-TEST_F(Soft, ProgramsRunUntracedWhereTheTraceCannotBeWritten) {
-    const Outcome outcome = run_command({"devices"}, {"MILLRACE_TRACE=" + folder() + "/nowhere/x"});
-    EXPECT_TRUE(outcome.exit.success()) << outcome.text;
-    EXPECT_THAT(outcome.text, AllOf(HasSubstr("MILLRACE_TRACE"), HasSubstr("soft0")));
+TEST_F(Soft, ProgramsDoNotRunUntracedWhereTheTraceCannotBeWritten) {
+    for (const std::string& file : {folder() + "/nowhere/x", std::string{"/dev/full"}}) {
+        const Outcome outcome =
+            run_command({"kv", "bench", "--seconds", "0.01"}, {"MILLRACE_TRACE=" + file});
+        EXPECT_TRUE(outcome.exit.exited_with(1)) << outcome.exit << outcome.text;
+        EXPECT_THAT(outcome.text, AllOf(HasSubstr("trace the program"), HasSubstr(file),
+                                        HasSubstr("MILLRACE_TRACE")));
+        EXPECT_THAT(outcome.text, Not(HasSubstr("operations per second")));
+    }
 }
 
 }  // namespace

@@ -34,6 +34,7 @@ constexpr std::chrono::milliseconds look_interval{20};
 using File = std::unique_ptr<std::FILE, int (*)(std::FILE*)>;
 
 File open_output(const std::string& path) {
+    check_writable(path, "write the trace");
     File file{std::fopen(path.c_str(), "we"), &std::fclose};
     if (file == nullptr) {
         base::throw_errno(errno, "write the trace", path, "name a file that can be written");
