@@ -149,7 +149,9 @@ class ConsumerEnd {
 /// and the same type, as far as its name (item_name.hpp), size and alignment tell.
 template <class T, ring::Design D = ring::design_2>
 class Consumer : public detail::ConsumerEnd<D>, public detail::Factories<Consumer<T, D>, D, T> {
-    static_assert(PlainItem<T>, "an item must be trivially copyable, aligned to at most 4096");
+    static_assert(PlainItem<T>,
+                  "an item must be trivially copyable, aligned to at most 4096, and no address: "
+                  "that means nothing in another process");
     using Base = detail::ConsumerEnd<D>;
     static constexpr std::uint64_t slot =
         ring::slot_bytes_of(sizeof(T), alignof(T), ring::has_marks(D));

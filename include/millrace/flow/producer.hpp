@@ -159,7 +159,9 @@ class ProducerEnd {
 /// Items of one trivially copyable type. Both ends must have the same design, size and alignment.
 template <class T, ring::Design D = ring::design_2>
 class Producer : public detail::ProducerEnd<D>, public detail::Factories<Producer<T, D>, D, T> {
-    static_assert(PlainItem<T>, "an item must be trivially copyable, aligned to at most 4096");
+    static_assert(PlainItem<T>,
+                  "an item must be trivially copyable, aligned to at most 4096, and no address: "
+                  "that means nothing in another process");
     using Base = detail::ProducerEnd<D>;
     static constexpr std::uint64_t slot =
         ring::slot_bytes_of(sizeof(T), alignof(T), ring::has_marks(D));
