@@ -80,7 +80,7 @@ Channel::~Channel() = default;
 std::size_t Channel::max_piece() const noexcept { return core_->writer.max_length(); }
 connect::Link& Channel::link() noexcept { return core_->link; }
 const std::string& Channel::peer() const noexcept { return core_->link.peer_name(); }
-std::string Channel::failure() const { return core_->why_failed; }
+std::string Channel::failure() const { return core_->failure(); }
 
 // --- sending
 

@@ -19,6 +19,7 @@
 
 #include "incoming.hpp"
 #include "millrace/base/clock.hpp"
+#include "millrace/base/forks.hpp"
 #include "millrace/base/full_fence.hpp"
 #include "millrace/base/sole_use.hpp"
 #include "millrace/base/statistics.hpp"
@@ -503,8 +504,13 @@ struct Channel::Core {
     void publish() noexcept;
 
     bool is_news(std::uint64_t word) noexcept;
+    /// In a child made by fork: nothing more is sent, and nothing is found.
+    void become_copy() noexcept;
     void fail(std::string why) noexcept;
     [[nodiscard]] std::string cause_of_loss() const;
+    [[nodiscard]] std::string failure() const {
+        return window.is_copy() ? window.failure() : why_failed;
+    }
     [[nodiscard]] ChannelStats stats() const noexcept;
     [[nodiscard]] ChannelStats counted() const noexcept;  ///< without what is known of waits
     [[nodiscard]] std::string explain() const;
@@ -615,6 +621,7 @@ struct Channel::Core {
     base::WaitsToShow waits_to_show;
     bool halves_wait = false;  ///< they do, by estimates of their own, and show those
     base::StatisticsPage statistics;
+    base::ForkWatch fork_watch{*this};
 };
 
 /// Sends a message that is longer than a piece may be: `claim(size, room)`, `commit(size, flags)`.

@@ -236,6 +236,7 @@ ClientStats Client::stats() const noexcept {
 
 std::string Client::failure() const {
     const State& client = *state_;
+    if (client.is_copy) return std::string{base::copy_in_child};
     if (!client.why_failed.empty() || !client.line.has_value()) return client.why_failed;
     return client.line->failure();
 }

@@ -208,6 +208,7 @@ std::uint32_t Port::servers() const noexcept {
 
 Status Port::claim(std::size_t size, std::span<std::byte>& room) {
     PortState& port = *state_;
+    if (port.is_copy) return Status::peer_lost;
     if (port.gate->is_closed.load(std::memory_order_acquire)) return Status::closed;
     const Status ended = port.gate->ended[port.server].load(std::memory_order_acquire);
     if (ended != Status::ok) return ended;
@@ -274,6 +275,7 @@ Status Port::submit(std::span<const std::byte> request, std::uint64_t& id,
 
 Status Port::look(Answer& answer) {
     PortState& port = *state_;
+    if (port.is_copy) return Status::peer_lost;
     if (!port.kept.empty()) return look_at_kept(port, 0, answer);
     Status status = look_at_places(port, answer);
     if (port.is_watched) [[unlikely]]
@@ -302,6 +304,7 @@ Status Port::look_for(std::uint64_t id, Answer& answer, const Deadline& deadline
     // It may have come while another one was awaited.
     if (finds_kept(port, id, answer)) return Status::ok;
     const Status status = wait_for(port, Status::empty, deadline, [&] {
+        if (port.is_copy) return Status::peer_lost;
         Status found;
         while ((found = look_at_places(port, answer)) == Status::ok && answer.id != id) {
             keep(port, answer);

@@ -129,6 +129,8 @@ Status end_close(Socket::Core& core, Status status) {
 class [[nodiscard]] Call {
   public:
     explicit Call(Socket::Core& core) : use_{core.use} {
+        if (core.is_copy) [[unlikely]]
+            core.end_copy();
         if (!use_.try_enter()) refuse_thread(core);
     }
     Call(const Call&) = delete;
