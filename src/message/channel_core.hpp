@@ -204,8 +204,11 @@ struct Channel::Core {
         const base::Status status = reserve(size);
         if (status == base::Status::ok) [[likely]]
             place = writer.payload(size);
+        claimed_at = writer.position();
         return status;
     }
+    /// The place that was claimed last is still the next one.
+    [[nodiscard]] bool is_claimed() const noexcept { return claimed_at == writer.position(); }
 
     /// Sends the first `size` bytes of what was claimed.
     [[gnu::always_inline]] base::Status commit(std::size_t size, std::uint8_t flags) noexcept {
@@ -596,6 +599,7 @@ struct Channel::Core {
     bool falls_asleep = false;      ///< the wait has come to the point of sleeping
     std::uint64_t asked_ticks = 0;  ///< when the last READ of `consumed` was posted
     std::uint64_t asking_pause = base::ticks_in(std::chrono::milliseconds{20});
+    std::uint64_t claimed_at = 0;     ///< where the place is that was claimed last
     bool is_closing = false;          ///< the close frame is being posted, or was
     bool closed_by_us = false;        ///< the close frame is posted
     std::uint64_t data_position = 0;  ///< … and before it, everything up to here
@@ -607,8 +611,9 @@ struct Channel::Core {
     bool is_told = false;          ///< something has come that the server has not looked at
     std::uint64_t credit_due = 0;  ///< the peer is told of so many at a time
     ring::CounterPush credit;
-    std::uint64_t current_bytes = 0;  ///< of the payload of what look() found last
-    bool current_is_last = true;      ///< … it is the last piece of its message
+    std::uint64_t current_at = 0;     ///< where it is what look() found last
+    std::uint64_t current_bytes = 0;  ///< … of its payload
+    bool current_is_last = true;      ///< … and it is the last piece of its message
     std::uint64_t published = 0;      ///< position that a sleeping peer was certainly told of
     base::SoleUse use;                ///< by a wait or close that is under way
     std::vector<std::byte> assembled;

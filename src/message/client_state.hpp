@@ -662,6 +662,12 @@ struct Client::State {
         if (line->keeps_memory()) [[unlikely]]
             line->tidy_now_and_then();
     }
+    /// What was handed out last was not passed yet.
+    [[nodiscard, gnu::always_inline]] bool is_handed_out() noexcept {
+        if (handed_out == in_line || handed_out == in_batch) [[likely]]
+            return call_of(current) == Call::wanted;
+        return handed_out < kept.size() && kept[handed_out].id == current;
+    }
     void pass() noexcept {
         ++counts.answers;
         if (handed_out == in_line) [[likely]] {

@@ -9,6 +9,7 @@
 #include "millrace/base/crowd.hpp"
 #include "millrace/base/yielding.hpp"
 #include "millrace/message/dispatcher.hpp"
+#include "millrace/message/in_place.hpp"
 #include "port_state.hpp"
 
 namespace millrace::message {
@@ -220,7 +221,9 @@ Status Port::claim(std::size_t size, std::span<std::byte>& room) {
         (void)look_at_places(port, next);
         if (port.free.empty()) return Status::full;
     }
-    PortState::Place& place = port.places[port.free.back()];
+    port.claimed = port.free.back();
+    PortState::Place& place = port.places[port.claimed];
+    port.claimed_id = place.id;
     place.is_long = size > port.options.request_bytes;
     if (place.is_long) {
         place.longer.resize(size);
@@ -246,6 +249,8 @@ Status Port::claim(std::size_t size, std::span<std::byte>& room, const Deadline&
 
 Status Port::commit(std::size_t size, std::uint64_t& id, const RequestOptions& options) {
     PortState& port = *state_;
+    if (!port.is_claimed()) [[unlikely]]
+        detail::refuse_nested_use("send a request that is written in place", "a port");
     const std::uint32_t index = port.free.back();
     port.free.pop_back();
     PortState::Place& place = port.places[index];
@@ -319,8 +324,10 @@ Status Port::look_for(std::uint64_t id, Answer& answer, const Deadline& deadline
     return status;
 }
 
-void Port::pass() noexcept {
+void Port::pass() {
     PortState& port = *state_;
+    if (!port.is_handed_out()) [[unlikely]]
+        detail::refuse_nested_use("go on behind an answer", "a port");
     if (port.kept_index == PortState::in_place) return pass_place(port, port.current);
     port.kept.erase(port.kept.begin() + static_cast<std::ptrdiff_t>(port.kept_index));
 }

@@ -131,6 +131,9 @@ class Factories {
 [[nodiscard]] base::StatisticsPage consumer_page(std::string_view name);
 void show(base::StatisticsPage& page, const ProducerStats& stats) noexcept;
 void show(base::StatisticsPage& page, const ConsumerStats& stats) noexcept;
+/// Of a consumer's release(), in the log.
+void warn_of_stray_release(const std::string& peer) noexcept;
+void warn_of_forgotten_release(const std::string& peer, std::uint32_t times) noexcept;
 
 [[nodiscard]] std::string explain(ring::Role role, ring::Design design, const ring::Terms& terms,
                                   const connect::Link& link, const Options& options,
