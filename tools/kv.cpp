@@ -44,7 +44,7 @@ void add_wait(CLI::App& command, base::WaitPolicy& policy) {
         [&policy](const std::string& word) {
             policy = word == "poll"    ? base::WaitPolicy::polling()
                      : word == "block" ? base::WaitPolicy::blocking()
-                                       : base::WaitPolicy{};
+                                       : base::WaitPolicy{.moves = policy.moves};
         });
 }
 
@@ -286,6 +286,7 @@ void add_bench(CLI::App& parent, Action& chosen) {
     command->add_option("--get-percent", load.get_percent, "GETs of all requests; the others SET")
         ->transform(whole_between(0, 100))
         ->capture_default_str();
+    load.client.wait.moves = true;  // the threads are this program's own
     add_wait(*command, load.client.wait);
     add_habits(*command, options->own);
     command->add_flag_callback(

@@ -164,7 +164,10 @@ Status TransmitterBase<D>::ask_consumer() noexcept {
 template <Design D>
 std::string TransmitterBase<D>::failure() const {
     if (!lied_to_) {
-        return notice_window_ && !window_.broken() ? notice_window_->failure() : window_.failure();
+        return ended_ != Status::peer_lost
+                   ? std::string{}
+                   : cause_of_loss(*link_,
+                                   notice_window_ && !window_.broken() ? *notice_window_ : window_);
     }
     return fmt::format(
         "the consumer claims to have consumed more than the {} bytes of ring that "
