@@ -331,6 +331,9 @@ std::vector<Command> ucx_commands() {
         for (const char* test : {"tag_bw", "ucp_put_bw", "ucp_am_bw"}) {
             commands.push_back({transport, "-t", test, "-s", "100000", "-n", "100"});
         }
+        // It counts on an event for a completion that came between its last poll and the arming.
+        commands.push_back({transport, "-E", "sleep", "-t", "tag_lat", "-s", "8", "-n", "500"});
+        commands.push_back({transport, "-E", "sleep", "-t", "tag_bw", "-s", "8", "-n", "1000"});
     }
     return commands;
 }
