@@ -340,6 +340,30 @@ std::vector<Command> ucx_commands() {
 
 INSTANTIATE_TEST_SUITE_P(Ucp, Ucx, testing::ValuesIn(ucx_commands()), name_of_parameter);
 
+/// qperf's server takes its device from the client, and serves until a client says quit.
+Outcome run_qperf(const Command& tests) {
+    const std::string port = free_port();
+    auto server = start_on_soft_device({"qperf", "-lp", port});
+    EXPECT_TRUE(wait_for_listener(port));
+    Command command{"qperf", "-lp", port, "127.0.0.1", "-i", "soft0", "-t", "1"};
+    command.insert(command.end(), tests.begin(), tests.end());
+    command.push_back("quit");
+    auto outcome = run_on_soft_device(command, Loading::library_path, perftest_patience);
+    const auto served = finish(server, std::chrono::seconds{10});
+    EXPECT_TRUE(served.exit.success()) << served;
+    return outcome;
+}
+
+// It frees the list of devices by free().
+TEST(Qperf, MeasuresOverEveryTransport) {
+    const Command tests{"rc_lat", "rc_rdma_read_bw", "uc_bw", "ud_lat", "ver_rc_compare_swap"};
+    const auto outcome = run_qperf(tests);
+    EXPECT_TRUE(outcome.exit.success()) << outcome;
+    for (const std::string& test : tests) {
+        EXPECT_THAT(outcome.output, testing::ContainsRegex(test + ":\n.*(latency|bw|rate)"));
+    }
+}
+
 TEST(UcxInfo, ListsTheTransportsOfTheDevice) {
     const auto outcome = run_on_soft_device({"ucx_info", "-d"});
     EXPECT_TRUE(outcome.exit.success()) << outcome;
