@@ -1,4 +1,5 @@
 // What the process behind a RemoteEndpoint does with its commands.
+#include <pthread.h>
 #include <sched.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -112,6 +113,8 @@ void serve_endpoint(Endpoint& end,
         } else if (verb == "hold") {  // offset length: whoever touches these pages stands still
             if (HeldPages::possible()) held.emplace(end.memory + a, b);
             say(held ? "held" : "impossible");
+        } else if (verb == "leave") {  // its only thread ends, and not the process
+            pthread_exit(nullptr);
         } else if (verb == "undumpable") {
             say(std::to_string(prctl(PR_SET_DUMPABLE, 0)));
         } else if (verb == "dereg") {
