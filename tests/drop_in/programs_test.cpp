@@ -247,6 +247,25 @@ TEST(Pyverbs, ImportsWhatItHasMade) {
     EXPECT_THAT(outcome.output, HasSubstr("steps as they should be"));
 }
 
+/// What is said by a program that loads the system's libibverbs, as by one that brings its own
+/// along, and then looks for devices.
+std::string said_with_preloaded(const std::string& libraries) {
+    auto process = ChildProcess::start_program(
+        {"/bin/sh", "-c", "exec \"$@\" 2>&1", "sh", "env", "LD_PRELOAD=" + libraries, "python3",
+         "-c",
+         "import ctypes, os; ctypes.CDLL('libibverbs.so.1'); os.listdir('/sys/class/infiniband')"});
+    const auto outcome = finish(process);
+    EXPECT_TRUE(outcome.exit.success()) << outcome;
+    return outcome.output;
+}
+
+TEST(DeviceFiles, TellAProgramWithALibibverbsOfItsOwnToBeStartedByPreload) {
+    const std::string files = MILLRACE_DROP_IN_FOLDER "/libmillrace_device_files.so";
+    EXPECT_THAT(said_with_preloaded(files),
+                testing::AllOf(HasSubstr("libibverbs.so.1"), HasSubstr("soft run --preload")));
+    EXPECT_EQ(said_with_preloaded(MILLRACE_DROP_IN ":" + files), "");
+}
+
 TEST(DeviceFiles, AreWhatProgramsFindOfANic) {
     for (const auto loading : {Loading::library_path, Loading::preload}) {
         const auto outcome = run_on_soft_device(
@@ -400,6 +419,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Command{"ib_send_bw", "-d", "soft0", "-c", "UD", "-a", "-n", "50"},
                     Command{"ib_send_lat", "-d", "soft0", "-c", "UD", "-s", "8", "-x", "3", "-C"},
                     Command{"ib_send_lat", "-d", "soft0", "-c", "UD", "-e", "-n", "200", "-C"},
+                    Command{"ib_send_lat", "-d", "soft0", "-c", "UD", "-g", "-n", "200", "-C"},
                     Command{"ib_send_bw", "-d", "soft0", "-c", "UD", "-s", "64"},
                     Command{"ib_send_bw", "-d", "soft0", "-c", "UD", "-b", "-n", "500"}),
     name_of_parameter);
