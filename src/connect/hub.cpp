@@ -460,6 +460,7 @@ Status Hub::rest(const base::Deadline& deadline) {
 }
 
 Status Hub::run(const base::Deadline& deadline) {
+    state_->require_owner("run a hub");
     for (;;) {
         if (state_->stopping.exchange(false, std::memory_order_acq_rel)) return Status::closed;
         if (turn() != 0) {

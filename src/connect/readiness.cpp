@@ -106,6 +106,19 @@ Readiness::Readiness(std::span<const int> sources, std::chrono::nanoseconds spin
 
 Readiness::~Readiness() = default;
 
+void Readiness::turn_to(std::span<const int> sources, std::span<const int> others) {
+    for (const int source : sources) {
+        (void)epoll_ctl(state_->epoll.get(), EPOLL_CTL_DEL, source, nullptr);
+    }
+    state_->socket = -1;
+    state_->watches_room = false;
+    for (const int other : others) state_->watch(other);
+    if (!state_->has_timer()) no_descriptor_left();
+    announced_ = false;
+    clock_ = until_woken;
+    wake();
+}
+
 int Readiness::descriptor() const noexcept { return state_->epoll.get(); }
 
 bool Readiness::stays_awake(std::uint64_t progress) noexcept {

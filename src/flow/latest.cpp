@@ -232,7 +232,8 @@ struct LatestEnd::State {
 
     Status ended = Status::ok;
     bool is_closed = false;
-    std::uint64_t looks = 0;
+    std::uint64_t looked = 0;  ///< writer: ticks of the last look after the reader
+    const std::uint64_t look_ticks = base::ticks_in(std::chrono::milliseconds{1});
     LatestStats counts;
 };
 
@@ -338,7 +339,10 @@ void LatestEnd::State::meet(const Facts& peer) {
 Status LatestEnd::State::put(std::uint32_t cell, const std::byte* value) noexcept {
     if (is_closed) return Status::closed;
     if (cell >= cells) return Status::too_large;
-    if ((++looks & 63) == 0 || ended != Status::ok) [[unlikely]] {
+    if (ended != Status::ok) [[unlikely]]
+        return ended;
+    if (const std::uint64_t now = base::ticks(); now - looked >= look_ticks) [[unlikely]] {
+        looked = now;
         if (look_at_peer(false) != Status::ok) return ended;
         if (bell.owes()) wake_peer();
     }
@@ -512,7 +516,8 @@ Status LatestEnd::put(std::uint32_t cell, const void* value, const Deadline& dea
 Status LatestEnd::flush(const Deadline& deadline) {
     State& end = *state_;
     if (end.is_closed) return Status::closed;
-    if (end.window.posted() == 0) return end.look_at_peer(true);
+    // What is stored is there. A version that is said again by a request may land behind a newer one.
+    if (end.peer_cells != nullptr || end.window.posted() == 0) return end.look_at_peer(true);
     connect::LinkParker parker{end.link};
     const Status waited = base::wait_until(
         [&] {

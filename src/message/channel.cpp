@@ -35,16 +35,6 @@ base::Status wait_alone_for(Channel::Core& core, base::Status again, const base:
     return waited == base::Status::ok ? status : waited;
 }
 
-/// The same. Only once an attempt was vain it is seen to that no other thread waits or closes.
-template <class Attempt>
-base::Status wait_for(Channel::Core& core, base::Status again, const base::Deadline& deadline,
-                      Attempt&& attempt) {
-    const base::Status status = attempt();
-    if (status != again) return status;
-    const base::SoleCall call{core.use, "wait in a channel", core.link.peer_name()};
-    return wait_alone_for(core, again, deadline, attempt);
-}
-
 /// Waits for a message, behind a look that was vain: by looks at the place of the next frame alone,
 /// as long as these are enough.
 template <class Attempt>
@@ -54,10 +44,14 @@ base::Status wait_in_quiet(Channel::Core& core, const base::Deadline& deadline, 
                           [&] { return core.stays_quiet() ? base::Status::empty : attempt(); });
 }
 
+/// Only once an attempt was vain it is seen to that no other thread waits or closes.
 template <class Attempt>
 base::Status wait_for_room(Channel::Core& core, const base::Deadline& deadline, Attempt&& attempt) {
+    base::Status status = attempt();
+    if (status != base::Status::full) return status;
+    const base::SoleCall call{core.use, "wait in a channel", core.link.peer_name()};
     core.waiting_for_room = true;
-    const base::Status status = wait_for(core, base::Status::full, deadline, attempt);
+    status = wait_alone_for(core, base::Status::full, deadline, attempt);
     core.waiting_for_room = false;
     core.wants_room = false;
     return status;

@@ -44,7 +44,7 @@ Status Client::claim(std::size_t size, std::span<std::byte>& room) {
                 room = {place, size};
                 return Status::ok;
             }
-            if (status != Status::too_large) return client.not_sent(status);
+            if (status != Status::too_large) return client.not_sent(status, size);
         }
         // It goes behind them.
         client.send_batch();
@@ -57,7 +57,7 @@ Status Client::claim(std::size_t size, std::span<std::byte>& room) {
             room = room.subspan(session_head_bytes);
             return status;
         }
-        if (status != Status::too_large) return client.not_sent(status);
+        if (status != Status::too_large) return client.not_sent(status, size);
         if (client.line->claim_large(size, room)) {
             client.claimed = Claimed::to_be_read;
             return Status::ok;
@@ -119,29 +119,38 @@ Status Client::look(Answer& answer, const Deadline& deadline) {
     if (status != Status::empty && !state_->may_resume(status)) return status;
     if (outstanding() == 0) {
         // There is no answer to wait for, but the session goes on.
-        if (status == Status::empty || !state_->resumes(deadline, status)) return status;
-        return Status::empty;
+        if (status != Status::empty) {
+            return state_->resumes(deadline, status) ? Status::empty : status;
+        }
+        if (!state_->wants_room()) return status;
+        return state_->wait_for(Status::full, deadline, [&] {
+            const Status found = look(answer);
+            if (found != Status::empty) return found;
+            const Status room = state_->look_for_room();
+            return room == Status::ok ? Status::empty : room;
+        });
     }
     return state_->wait_for(Status::empty, deadline, [&] { return look(answer); });
 }
 
 Status Client::look_for(std::uint64_t id, Answer& answer, const Deadline& deadline) {
     State& client = *state_;
-    const Status status = client.wait_for(Status::empty, deadline, [&] {
+    const auto attempt = [&] {
         while (true) {
             const Status found = client.look_at_line(answer);
             if (found != Status::ok) [[unlikely]] {
-                // What a new session has to say of it.
-                for (std::size_t i = 0; i < client.kept.size(); ++i) {
-                    if (client.kept[i].id == id) return client.look_at_kept(i, answer);
-                }
-                return found;
+                // A new session may have something to say of it.
+                return client.finds_kept(id, answer) ? Status::ok : found;
             }
             if (answer.id == id) [[likely]]
                 return found;
             (void)client.keep_one();
         }
-    });
+    };
+    // It may have come while another one was awaited.
+    const bool has_come = !client.kept.empty() && client.finds_kept(id, answer);
+    const Status status =
+        has_come ? Status::ok : client.wait_for(Status::empty, deadline, attempt);
     client.current = id;
     if (status == Status::ok) [[likely]] {
         client.counts.bytes_received += answer.payload.size();
@@ -192,15 +201,17 @@ std::uint32_t Client::window() const noexcept { return state_->window; }
 
 Status Client::reconnect(const Deadline& deadline) { return state_->connect_again(deadline); }
 
-Status Client::close(const Deadline& deadline) {
-    State& client = *state_;
-    client.is_closed = true;
-    if (client.ended != Status::ok) return client.ended;
-    if (client.is_batching) client.end_batch();
-    client.ended = Status::closed;
-    client.answers.close();
-    const Status status = client.line->close(deadline, client.why_failed);
-    client.line.reset();
+Status Client::close(const Deadline& deadline) { return state_->close(deadline); }
+
+Status Client::State::close(const Deadline& deadline) {
+    const base::SoleCall call{use, "close a message client", server.to_string()};
+    is_closed = true;
+    if (ended != Status::ok) return ended;
+    if (is_batching) end_batch();
+    ended = Status::closed;
+    answers.close();
+    const Status status = line->close(deadline, why_failed);
+    line.reset();
     return status;
 }
 

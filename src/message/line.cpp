@@ -96,8 +96,6 @@ void Line::answer_goodbye() noexcept {
 }
 
 base::Status Line::close(const base::Deadline& deadline, std::string& why_failed) {
-    const std::string peer = link().peer_name();  // the link may go meanwhile
-    const base::SoleCall call{use_, "close a message client", peer};
     end_rest();
     if (is_wire()) {
         const base::Status status = wire_->close(deadline);

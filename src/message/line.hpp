@@ -25,7 +25,6 @@
 #include "millrace/base/crowd.hpp"
 #include "millrace/base/prefetch.hpp"
 #include "millrace/base/shared_lines.hpp"
-#include "millrace/base/sole_use.hpp"
 #include "millrace/base/status.hpp"
 #include "millrace/base/wait.hpp"
 #include "millrace/connect/readiness.hpp"
@@ -349,8 +348,6 @@ class Line {
     template <class Ready>
     base::Status wait(Ready&& ready, const base::Deadline& deadline,
                       const base::WaitPolicy& policy) {
-        if (ready()) return base::Status::ok;
-        const base::SoleCall call{use_, "wait with a message client", link().peer_name()};
         end_rest();
         const connect::HeldReadiness held{readiness()};
         const base::Status status = base::wait_in_turns(ready, deadline, policy, parker());
@@ -479,8 +476,6 @@ class Line {
     /// `assembled_` is handed out until pass(), or something is to be READ, or it is a wire.
     bool receives_otherwise_ = false;
     bool sends_otherwise_ = false;  ///< some messages wait, or it is a wire
-
-    base::SoleUse use_;  ///< by a wait or close() of a client that is under way
 
     std::vector<std::byte> assembled_;
     bool assembling_ = false;

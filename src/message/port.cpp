@@ -171,6 +171,13 @@ Status look_at_kept(PortState& port, std::size_t index, Answer& answer) noexcept
     return Status::ok;
 }
 
+bool finds_kept(PortState& port, std::uint64_t id, Answer& answer) noexcept {
+    for (std::size_t i = 0; i != port.kept.size(); ++i) {
+        if (port.kept[i].id == id) return look_at_kept(port, i, answer) == Status::ok;
+    }
+    return false;
+}
+
 /// Publishes to the dispatcher what was stored sequentially consistent.
 void tell(PortState& port) noexcept { port.gate->bell.ring(); }
 
@@ -279,22 +286,30 @@ Status Port::look(Answer& answer) {
 
 Status Port::look(Answer& answer, const Deadline& deadline) {
     const Status status = look(answer);
-    if (status != Status::empty || outstanding() == 0) return status;
+    if (status != Status::empty) return status;
+    if (outstanding() == 0) {
+        // Every place may be that of a request whose answer is not wanted.
+        return wait_for(*state_, Status::full, deadline, [&] {
+            const Status found = look(answer);
+            return found == Status::empty && state_->free.empty() ? Status::full : found;
+        });
+    }
     return wait_for(*state_, Status::empty, deadline, [&] { return look(answer); });
 }
 
 Status Port::look_for(std::uint64_t id, Answer& answer, const Deadline& deadline) {
     PortState& port = *state_;
+    // It may have come while another one was awaited.
+    if (finds_kept(port, id, answer)) return Status::ok;
     const Status status = wait_for(port, Status::empty, deadline, [&] {
         Status found;
         while ((found = look_at_places(port, answer)) == Status::ok && answer.id != id) {
             keep(port, answer);
         }
+        // The end has something to say of it.
+        if (found == Status::closed && finds_kept(port, id, answer)) return Status::ok;
         port.kept_index = PortState::in_place;
         port.current = PortState::place_of(id);
-        for (std::size_t i = 0; found == Status::closed && i < port.kept.size(); ++i) {
-            if (port.kept[i].id == id) return look_at_kept(port, i, answer);
-        }
         return found;
     });
     if (status != Status::ok) (void)cancel(id);

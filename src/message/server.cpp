@@ -629,6 +629,7 @@ std::size_t Server::turn_by(detail::HandlerRef handler, std::size_t budget) {
 
 Status Server::serve_by(detail::HandlerRef handler, const base::Deadline& deadline) {
     constexpr unsigned turns_between = 63;
+    state_->check_thread("serve the clients of a message server");
     const auto post_at_end = [](State* server) { server->post_gathered(); };
     const std::unique_ptr<State, decltype(post_at_end)> posting{state_.get(), post_at_end};
     for (unsigned turns = 0;; ++turns) {
@@ -668,8 +669,11 @@ Status Server::drain(const base::Deadline& deadline) {
                             nap);
 }
 
-void Server::begin_to_drain() noexcept {
+void Server::check_thread(const char* attempted) const { state_->check_thread(attempted); }
+
+void Server::begin_to_drain() {
     State& server = *state_;
+    server.check_thread("drain a message server");
     server.is_draining = true;
     server.options.group_clients = 0;  // a lap is of all from here on
     server.laps_of_drain = 0;

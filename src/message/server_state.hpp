@@ -400,6 +400,8 @@ struct Server::State : detail::Serving {
 
     // --- sleeping
 
+    /// Throws Error (invalid_argument): it is another thread's.
+    void check_thread(const char* attempted) const;
     base::Status rest(const base::Deadline& deadline);
     [[gnu::noinline]] void activate(Peer& peer) {
         if (peer.is_active) return;

@@ -62,18 +62,18 @@ Receiver<D>::Receiver(std::shared_ptr<connect::Endpoint> endpoint, connect::Link
         sleeper_ = std::make_unique<FlagSleeper>(*this, page.wake, page_memory_.region());
     }
     join_ = std::make_unique<detail::Join>(link_, design, options);
-    say_places(link_, {.ring = ring_memory_.remote(),
-                       .page = page_memory_.remote(),
-                       .credit = {},
-                       .transfer = page_memory_.remote(offsetof(detail::ReceiverPage, transfer)),
-                       .taken = {}});
-    if (joining == Joining::later && detail::can_join_later(design, terms_)) {
+    const Places mine{.ring = ring_memory_.remote(),
+                      .page = page_memory_.remote(),
+                      .credit = {},
+                      .transfer = page_memory_.remote(offsetof(detail::ReceiverPage, transfer)),
+                      .taken = {}};
+    if (const auto theirs = join_->meet(mine, terms_, joining, deadline)) {
+        join(*theirs);
+    } else {
         // The producer may begin before we have heard where its memory is.
         join_->nothing.resize(std::max<std::size_t>(terms_.slot_bytes, 2 * mark_bytes));
         front_.ring = join_->nothing.data();
         (void)try_join();
-    } else {
-        join(wait_for_places(link_, deadline));
     }
 }
 

@@ -72,6 +72,8 @@ class Sender<D>::Moved final : public detail::MovedFlow, public base::StandingPa
     [[nodiscard]] base::Status outcome() const noexcept {
         return outcome_.load(std::memory_order_relaxed);
     }
+    /// The queue has ended: this thread has seen it, while the mover pauses.
+    void end(base::Status how) noexcept { outcome_.store(how, std::memory_order_relaxed); }
     /// The mover does not touch the Sender any more.
     void leave() noexcept {
         if (mover_ == nullptr) return;

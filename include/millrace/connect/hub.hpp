@@ -3,8 +3,8 @@
 // threads post calls to it and stop it. docs/loops.md.
 //
 //     connect::Hub hub;
-//     hub.add(listener.descriptor(), [&] { … listener.try_accept() … });
-//     hub.run();
+//     hub.add(listener.descriptor(), [&] { if (auto one = listener.try_accept()) use(*one); });
+//     if (hub.run() == base::Status::closed) …      // somebody has called stop()
 //
 // It knows nothing of ends: whatever has a level-triggered descriptor (every end and listener of
 // this library, sockets, pipes) can be in it, and every end can be in a loop of another kind.

@@ -83,6 +83,9 @@ class Readiness {
     /// Behind end(): the program looks by itself from now on, so the descriptor is readable by news
     /// of the sources alone.
     void hush() noexcept { wake_in(until_woken); }
+    /// From now on others are watched in place of its sources; the descriptor stays the same, and
+    /// is readable. Throws Error (resource_exhausted).
+    void turn_to(std::span<const int> sources, std::span<const int> others);
     /// From now on the descriptor is readable.
     void wake() noexcept { wake_in(std::chrono::nanoseconds{0}); }
 

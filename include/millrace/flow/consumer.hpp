@@ -56,6 +56,10 @@ class ConsumerEnd {
     [[nodiscard]] std::uint32_t peer_label() const noexcept {
         return receiver_->terms().peer_label;
     }
+    /// Which of its ends are one to the producer's program (Options::ring.crew).
+    [[nodiscard]] const ring::Crew& peer_crew() const noexcept {
+        return receiver_->terms().peer_crew;
+    }
     [[nodiscard]] std::string failure() const { return receiver_->failure(); }
     /// Items in each ring; for Bytes, bytes.
     [[nodiscard]] std::uint64_t capacity() const noexcept { return receiver_->terms().capacity(); }

@@ -8,7 +8,7 @@
 //     if (prices.try_get(instrument, price) == Status::ok) …           // newer than the last one
 //
 //     auto prices = flow::LatestWriter<Price>::connect("host:7000", {}, deadline);
-//     prices.put(instrument, price);
+//     if (prices.put(instrument, price) != Status::ok) …
 //
 // Each cell has four places for a value, which are taken in turn, and a version, which counts what
 // was put:

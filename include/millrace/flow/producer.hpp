@@ -2,8 +2,8 @@
 // another process or on another machine. Work 000, chapter 5.
 //
 //     auto producer = flow::Producer<Item>::connect("unix:/run/items", {}, Deadline::after(5s));
-//     producer.enqueue(item, Deadline::after(1s));
-//     producer.close(Deadline::after(5s));
+//     if (producer.enqueue(item, Deadline::after(1s)) != Status::ok) …
+//     (void)producer.close(Deadline::after(5s));
 //
 // A producer moves data only inside its calls, unless its design has an active mover. Items that
 // found the consumer's ring full, or that wait for a batch to be complete, stay in the producer's
@@ -58,6 +58,10 @@ class ProducerEnd {
         show();
         return status;
     }
+    /// Looks after the consumer, by a system call: what other calls do now and then, for programs
+    /// that pause between items. `ok`; `full`: it has not said its last word of the setup yet;
+    /// `closed`, `peer_lost`.
+    base::Status look_around() noexcept { return sender_->look_around(); }
     /// For a program's own loop (poll, epoll, asio …), as a socket's writability: readable means
     /// that there may be room, or that a flush may go on. It stays readable until a try_ call has
     /// answered `full`, or flush(Deadline::now()) `timed_out`: to be watched from then on. Lives as

@@ -93,10 +93,9 @@ class Factories {
     [[nodiscard]] static End accept(Listener& listener, const base::Deadline& deadline) {
         return accept_as(D, listener, deadline);
     }
-    /// The end for the next peer that has connected to the listener, or none yet. Never blocks, but
-    /// for designs with an active mover or a queue pair of its own for notifications: those wait
-    /// for the peer's last word, up to 5 s. For others it may come later; until then try_ calls
-    /// answer `full` or `empty`. Throws Error. See Listener::descriptor.
+    /// The end for the next peer that has connected to the listener, or none yet. Never blocks: the
+    /// peer's last word may come later; until then try_ calls answer `full` or `empty`. Throws
+    /// Error. See Listener::descriptor.
     [[nodiscard]] static std::optional<End> try_accept(Listener& listener) {
         return try_accept_as(D, listener);
     }

@@ -3,10 +3,10 @@
 //
 //     auto listener = message::Listener::listen(connect::Address::parse(":7000"));
 //     auto channel = listener.accept(base::Deadline::after(std::chrono::seconds{10}));
-//     channel.receive([&](std::span<const std::byte> message) { … }, deadline);
+//     (void)channel.receive([&](std::span<const std::byte> message) { … }, deadline);
 //
 //     auto channel = message::connect(address, {}, deadline);
-//     channel.send(bytes, deadline);
+//     if (channel.send(bytes, deadline) != base::Status::ok) …
 //
 // Order and completeness: what one side sends arrives whole, once and in order, or the channel
 // ends with `closed` or `peer_lost`. How a message lies in the ring: frame.hpp; who tells whom

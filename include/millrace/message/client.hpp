@@ -6,8 +6,8 @@
 //     if (client.call(request, answer, deadline) == message::Outcome::ok) …
 //
 //     std::uint64_t id;
-//     client.submit(request, id);                                   // as many as the window allows
-//     client.wait([&](const message::Answer& answer) { … answer.id … }, deadline);
+//     if (client.submit(request, id) == base::Status::ok) …         // as many as the window allows
+//     (void)client.wait([&](const message::Answer& answer) { … answer.id … }, deadline);
 //
 // How a request ended is an Outcome (session.hpp); whether a call could be made at all, or whether
 // anything has come, a base::Status.

@@ -83,7 +83,7 @@ class Requester {
         return hand_out(end().look(answer), answer, take);
     }
     /// The same, waiting for one. `timed_out`, `cancelled`. With nothing outstanding it answers
-    /// `empty` at once.
+    /// `empty`: at once, or, where the last submit was `full`, once there is room for it.
     template <class Take>
     base::Status wait(Take&& take, const base::Deadline& deadline) {
         Answer answer;

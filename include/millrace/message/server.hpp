@@ -2,7 +2,7 @@
 // come and go, each by a channel of its own, and finds those who have written by a scan of memory.
 //
 //     auto server = message::Server::listen(connect::Address::parse(":7000"));
-//     server.serve([](message::Request& request) { request.answer(request.payload()); }, deadline);
+//     (void)server.serve([](message::Request& it) { (void)it.answer(it.payload()); }, deadline);
 //
 // A handler answers at once, or later, from any thread, by the Reply that defer() gives. Every
 // request has one answer: where the handler gives none, throws, or too much is pending, the client
@@ -440,7 +440,8 @@ class Server {
     [[nodiscard]] static std::vector<Server> listen_together(
         const connect::Address& address, const ServerOptions& options, std::size_t count,
         const std::function<std::vector<int>(std::size_t)>& where);
-    void begin_to_drain() noexcept;
+    void check_thread(const char* attempted) const;
+    void begin_to_drain();
     /// Some laps of a drain. True: nothing is pending.
     [[nodiscard]] bool turn_to_drain();
 

@@ -1,7 +1,7 @@
 // Servers of several threads at one address, and the clients distributed among them.
 //
 //     auto group = message::ServerGroup::listen(address, {}, {.count = 4});
-//     group.serve([](message::Request& request) { … }, deadline);   // called by all four threads
+//     (void)group.serve([](message::Request& request) { … }, deadline);      // by all four threads
 //
 // Each thread has a Server of its own, with all that belongs to one: no request waits for another
 // thread, and nothing is locked on its way. A client belongs to one of them from its first word on,

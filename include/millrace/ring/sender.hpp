@@ -177,17 +177,13 @@ class Sender {
     template <class Ready>
     base::Status wait(Ready&& ready, const base::Deadline& deadline,
                       const base::WaitPolicy& policy) {
+        if (const base::Status joined = wait_to_join(deadline, policy); joined != base::Status::ok)
+            [[unlikely]] {
+            return joined;
+        }
         end_rest();
         const connect::HeldReadiness held{readiness_};
-        base::Status status = base::Status::ok;
-        if (join_ != nullptr) {
-            connect::LinkParker parker_of_word{link_};
-            const auto joined = [&] { return try_join() != base::Status::empty; };
-            status = base::wait_until(joined, deadline, policy, parker_of_word);
-        }
-        if (status == base::Status::ok) {
-            status = base::wait_until(ready, deadline, policy, parker());
-        }
+        const base::Status status = base::wait_until(ready, deadline, policy, parker());
         if (moved_ == nullptr) out_.awake();
         return status;
     }
@@ -195,6 +191,9 @@ class Sender {
     /// that says full, `spin` behind the last item, and a flush that was not given the time it
     /// takes, fall asleep. Throws Error (resource_exhausted).
     [[nodiscard]] int descriptor(std::chrono::nanoseconds spin);
+    /// Looks after the consumer, by a system call. `ok`; `full`: it has not said its last word yet;
+    /// `closed`, `peer_lost`.
+    [[nodiscard]] base::Status look_around() noexcept;
     /// Sends what is stranded, and waits until everything is in the peer's ring. `ok`,
     /// `timed_out`, `cancelled`, `closed`, `peer_lost`.
     base::Status flush(const base::Deadline& deadline, const base::WaitPolicy& policy);
@@ -231,6 +230,8 @@ class Sender {
     }
     [[gnu::cold]] base::Status look_for_last_word() noexcept;
     void join(const Places& theirs);
+    /// Waits for it. Also `timed_out`, `cancelled`.
+    base::Status wait_to_join(const base::Deadline& deadline, const base::WaitPolicy& policy);
     /// Whether `bytes` are more than the ring can ever hold.
     [[nodiscard]] bool is_too_large(std::uint64_t bytes) const noexcept;
     /// So much of the ring's end is passed over, so that `bytes` lie together.
