@@ -144,9 +144,9 @@ void add_trace(CLI::App& soft, Action& chosen) {
     auto how = std::make_shared<TraceOptions>();
     add_json(*command, how->json)
         ->description(
-            "Write each as a line of JSON to this file; without a file, in place of the timeline");
-    command->add_option("--output", how->output, "File for the trace (default: standard error)")
-        ->type_name("FILE");
+            "Write each as a line of JSON to this file; without a file, to standard output in "
+            "place of the timeline (the program's own then goes to standard error)");
+    command->add_option("--output", how->output, "File for what is shown")->type_name("FILE");
     command->callback([options, how, &chosen] {
         check(*options);
         chosen = [options, how] { return trace(*how, [&] { return run(*options); }); };

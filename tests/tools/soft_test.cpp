@@ -360,6 +360,19 @@ TEST_F(Soft, TraceWritesJsonIntoAFileAndLeavesTheProgramsOutputAlone) {
     EXPECT_GE(count(lines, {{"call", "post_recv"}, {"bytes", 100}}), 5U);
 }
 
+// As `--json` does everywhere; what the program says would be among it.
+TEST_F(Soft, TraceWritesJsonAloneToStandardOutputAndNothingElse) {
+    if (!pingpong_runs()) GTEST_SKIP() << "needs ibverbs-utils and a drop-in without sanitizers";
+    const Outcome outcome =
+        run_line("exec \"$0\" \"$@\" 2>/dev/null </dev/null",
+                 {"soft", "trace", "--json", "--fabric", fabric(), "--", "/bin/sh", "-c",
+                  "echo said by the program; ibv_devinfo -d soft0"});
+    EXPECT_TRUE(outcome.exit.success()) << outcome.text;
+    EXPECT_THAT(outcome.text,
+                AllOf(HasSubstr(R"("call":"open_device")"), HasSubstr(R"("call":"close_device")"),
+                      Not(HasSubstr("said by")), Not(HasSubstr("hca_id"))));
+}
+
 TEST_F(Soft, TraceEndsAsTheProgramDoes) {
     EXPECT_TRUE(
         run_command({"soft", "trace", "--", "/bin/sh", "-c", "exit 7"}).exit.exited_with(7));

@@ -68,7 +68,8 @@ int req_notify_cq(ibv_cq* queue, int solicited_only) noexcept {
     // Timers and deaths have to fire also when nobody polls.
     cq.service(turn);
     // Nobody has rung for what came before the epoch, and the program need not look again.
-    if (cq.has_to_flush(turn)) cq.event_forced.store(true, std::memory_order_relaxed);
+    if (cq.attention.load(std::memory_order_relaxed) && cq.has_to_flush(turn))
+        cq.event_forced.store(true, std::memory_order_relaxed);
     if (cq.event_due(turn)) cq.soft_channel->ring();
     return 0;
 }

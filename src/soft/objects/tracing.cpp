@@ -18,6 +18,7 @@
 #include "millrace/base/log.hpp"
 #include "millrace/base/uncancelled.hpp"
 #include "process/context.hpp"
+#include "queue_pair/queue_pair.hpp"
 #include "transport/pieces.hpp"
 #include "transport/request.hpp"
 
@@ -161,13 +162,14 @@ int Tracing::pass_on(std::string_view call, std::string_view queue, std::uint32_
 // complete it first, and it is there even if posting it ends the program.
 int Tracing::post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad) {
     Tracing& tracing = of(qp->context);
+    const unsigned always = static_cast<const QueuePair*>(qp)->always;  // by sq_sig_all
     tracing.write([&](Lines& lines) {
         for (const ibv_send_wr* one = wr; one != nullptr; one = one->next) {
             begin(lines, "post_send");
             add(lines, R"(,"qp":{},"wr_id":{},"opcode":"{}","bytes":{},"pieces":{},"signaled":{})",
                 qp->qp_num, one->wr_id, name_of_request(raw_opcode(*one)),
                 bytes_of(one->sg_list, one->num_sge), one->num_sge,
-                (one->send_flags & IBV_SEND_SIGNALED) != 0);
+                ((one->send_flags | always) & IBV_SEND_SIGNALED) != 0);
             if ((one->send_flags & IBV_SEND_INLINE) != 0) add(lines, R"(,"inline":true)");
             if ((one->send_flags & IBV_SEND_FENCE) != 0) add(lines, R"(,"fence":true)");
             if ((one->send_flags & IBV_SEND_SOLICITED) != 0) add(lines, R"(,"solicited":true)");
