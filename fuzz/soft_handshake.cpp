@@ -69,7 +69,6 @@ class Impostor {
         header.version = layout_version;
         header.node_number = number;
         header.pid = ::getpid();
-        header.start_time = *start_time_of(::getpid());
         header.pid_namespace = own_pid_namespace();
         header.membarrier = input_.below(2);
         struct stat status {};

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "millrace/base/error.hpp"
+#include "millrace/base/log.hpp"
 #include "millrace/ring/design_name.hpp"
 #include "millrace/ring/device_limits.hpp"
 
@@ -74,6 +75,19 @@ base::StatisticsPage consumer_page(std::string_view name) {
                    {"items", "payload_bytes", "ring_bytes", "empty_returns", "credit_writes",
                     "credit_stores", "events", "work_requests", "sleeps", "wake_ups",
                     "transfer_reads", "data_reads", "receives"});
+}
+
+void warn_of_stray_release(const std::string& peer) noexcept {
+    base::log(base::LogLevel::warn, "flow",
+              "release() without an item that was peeked, or behind a call that has taken it, does "
+              "nothing (queue of {})",
+              peer);
+}
+
+void warn_of_forgotten_release(const std::string& peer, std::uint32_t times) noexcept {
+    base::log(base::LogLevel::warn, "flow",
+              "the same item was peeked {} times: it stays in front until release() (queue of {})",
+              times, peer);
 }
 
 void show(base::StatisticsPage& page, const ProducerStats& stats) noexcept {

@@ -624,10 +624,12 @@ void Server::drop(Request& request) {
 }
 
 std::size_t Server::turn_by(detail::HandlerRef handler, std::size_t budget) {
+    state_->check_process("turn a message server");
     return state_->turn(handler, budget);
 }
 
 Status Server::serve_by(detail::HandlerRef handler, const base::Deadline& deadline) {
+    state_->check_process("serve");
     constexpr unsigned turns_between = 63;
     state_->check_thread("serve the clients of a message server");
     const auto post_at_end = [](State* server) { server->post_gathered(); };
@@ -649,7 +651,10 @@ Status Server::serve_by(detail::HandlerRef handler, const base::Deadline& deadli
     }
 }
 
-Status Server::rest(const base::Deadline& deadline) { return state_->rest(deadline); }
+Status Server::rest(const base::Deadline& deadline) {
+    state_->check_process("rest in a message server");
+    return state_->rest(deadline);
+}
 
 void Server::stop() noexcept {
     state_->stopping.store(true, std::memory_order_seq_cst);
@@ -681,6 +686,7 @@ void Server::begin_to_drain() {
 
 bool Server::turn_to_drain() {
     State& server = *state_;
+    server.check_process("drain a message server");
     const auto nobody = [](Request&) {};
     const detail::HandlerRef handler = erase(nobody);
     // Whoever calls this may sleep before the next time, and shall where others have to do more.

@@ -45,6 +45,7 @@
 #include "line.hpp"
 #include "mailboxes.hpp"
 #include "millrace/base/clock.hpp"
+#include "millrace/base/forks.hpp"
 #include "millrace/base/statistics.hpp"
 #include "millrace/base/wait_figures.hpp"
 #include "millrace/connect/acceptor.hpp"
@@ -188,6 +189,12 @@ struct Server::State : detail::Serving {
           connect::Listener its_listener, ServerOptions chosen, Polling polling,
           std::shared_ptr<Crowd> its_crowd, std::uint32_t its_number);
     State(const State&) = delete;
+    void become_copy() noexcept { is_copy = true; }
+    /// Throws Error in a child made by fork: the clients are its parent's.
+    void check_process(const char* attempted) const {
+        if (is_copy) [[unlikely]]
+            base::refuse_copy(attempted, listener.address().to_string());
+    }
     State& operator=(const State&) = delete;
     ~State();
 
@@ -449,6 +456,7 @@ struct Server::State : detail::Serving {
     std::uint32_t number;  ///< of those that share the address
     bool is_draining = false;
     std::uint64_t laps_of_drain = 0;  ///< of those in which any client's messages could be taken
+    bool is_copy = false;             ///< this is a child made by fork
     bool is_nested = false;           ///< in a program's own loop
     std::atomic<bool> stopping{false};
     std::string why_polling;
@@ -510,6 +518,7 @@ struct Server::State : detail::Serving {
 
     mutable base::StatisticsPage statistics;
     std::optional<connect::Acceptor> acceptor;  ///< for this object's thread: the first to go
+    base::ForkWatch fork_watch{*this};
 };
 
 }  // namespace millrace::message

@@ -120,6 +120,16 @@ Receiver<D>::~Receiver() = default;
 
 template <Design D>
     requires(check_design<D>())
+void Receiver<D>::become_copy() noexcept {
+    if (ended_ == Status::ok) ended_ = Status::peer_lost;
+    // Positions are multiples of 8.
+    front_.consumed = front_.arrived = front_.consumed + 1;
+    tag_ = frame_tag(front_.consumed, terms_.secret);
+    intake_.become_copy();
+}
+
+template <Design D>
+    requires(check_design<D>())
 void Receiver<D>::return_credit() noexcept {
     giver_.give(front_, intake_.replenish(front_));
 }
@@ -237,7 +247,7 @@ void Receiver<D>::stand_back(const base::Deadline& deadline,
 template <Design D>
     requires(check_design<D>())
 bool Receiver<D>::advance() noexcept {
-    if (join_ != nullptr) [[unlikely]]
+    if (join_ != nullptr || window_.is_copy()) [[unlikely]]
         return false;
     const bool asleep = waiting_ && sleeper_->waits_for_bell();
     if (!intake_.advance(front_, giver_, asleep)) disbelieve();
@@ -291,8 +301,10 @@ void Receiver<D>::disbelieve() noexcept {
 template <Design D>
     requires(check_design<D>())
 std::string Receiver<D>::failure() const {
-    if (join_ != nullptr) return join_->failure();
-    if (!lied_to_) return window_.failure();
+    if (join_ != nullptr && !window_.is_copy()) return join_->failure();
+    if (!lied_to_) {
+        return ended_ != Status::peer_lost ? std::string{} : cause_of_loss(link_, window_);
+    }
     return "the producer claims to have sent what cannot have been sent: its program or its "
            "memory is damaged";
 }

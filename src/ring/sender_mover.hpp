@@ -83,6 +83,13 @@ class Sender<D>::Moved final : public detail::MovedFlow, public base::StandingPa
             outcome_.store(base::Status::closed, std::memory_order_relaxed);
         }
     }
+    /// In a child made by fork: the thread is the parent's.
+    void become_copy() noexcept {
+        detail::DataMover::forget(mover_);
+        if (outcome() == base::Status::ok) {
+            outcome_.store(base::Status::peer_lost, std::memory_order_relaxed);
+        }
+    }
     [[nodiscard]] detail::DataMover* mover() const noexcept { return mover_.get(); }
     [[nodiscard]] std::uint64_t sleeps() const noexcept { return sleeps_; }
 

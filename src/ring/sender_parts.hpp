@@ -148,6 +148,21 @@ Sender<D>::~Sender() {
 
 template <Design D>
     requires(check_design<D>())
+void Sender<D>::become_copy() noexcept {
+    out_.become_copy();
+    if (moved_ != nullptr) moved_->become_copy();
+    way_ = Way::behind;
+    set_room(0);
+}
+
+template <Design D>
+    requires(check_design<D>())
+std::string Sender<D>::failure() const {
+    return join_ != nullptr && !out_.is_copy() ? join_->failure() : out_.failure();
+}
+
+template <Design D>
+    requires(check_design<D>())
 bool Sender<D>::is_too_large(std::uint64_t bytes) const noexcept {
     return bytes > (terms_.framed() ? Frames<D>::bytes(terms_.max_frame(), terms_.chunk_bytes)
                                     : terms_.ring_bytes);

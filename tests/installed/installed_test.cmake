@@ -154,6 +154,17 @@ run(grep -E "command.* -c [^ ]*/millrace_base.dir/[^ ]*.cxx" ${WORK}/around/buil
 expect(" -O3 ")
 run(grep -E "command.* -c [^ ]*/installed/main.cpp" ${WORK}/around/build/compile_commands.json)
 refuse(" -O")
+# It writes into its own folder there, now and when it is built.
+file(GLOB output RELATIVE ${WORK}/around/build ${WORK}/around/build/*)
+list(REMOVE_ITEM output CMakeCache.txt CMakeFiles Makefile build.ninja cmake_install.cmake
+  compile_commands.json millrace)
+if(output)
+  message(FATAL_ERROR "Millrace has written into the build of the project around it: ${output}")
+endif()
+if(EXISTS ${WORK}/around/build/build.ninja)
+  run(sh -c "grep -E '^build (bin|lib|share)/' \"$1\" || true" sh ${WORK}/around/build/build.ninja)
+  refuse("build ")
+endif()
 
 # Public headers say in one line that they need C++20.
 file(WRITE ${WORK}/old.cpp "#include <millrace/flow/producer.hpp>\n")

@@ -88,6 +88,8 @@ class Hub : public base::Executor {
 
     /// From now on it belongs to the calling thread.
     void adopt() noexcept;
+    /// This is a child made by fork, to which the hub does not belong: its calls throw Error.
+    [[nodiscard]] bool is_copy() const noexcept;
     /// It belongs to the calling thread. Any thread.
     [[nodiscard]] bool is_current() const noexcept override;
     /// Readable when something is due: for a hub within another loop, which calls turn() then.

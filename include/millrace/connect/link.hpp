@@ -217,6 +217,8 @@ class Link {
     [[nodiscard]] PeerState peer_now() noexcept;
     /// What the last look said. No system call.
     [[nodiscard]] PeerState peer_so_far() const noexcept;
+    /// Why the peer is lost, for messages; empty while peer_so_far() is not `lost`.
+    [[nodiscard]] std::string why_lost() const;
     /// How many send requests the peer's queue pair takes. 0 for transport tcp.
     [[nodiscard]] std::uint32_t peer_send_requests() const noexcept;
     /// Readable when the peer said something or died: for poll and epoll.

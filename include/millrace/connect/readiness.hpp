@@ -20,6 +20,7 @@
 #include <utility>
 
 #include "millrace/base/error.hpp"
+#include "millrace/base/forks.hpp"
 #include "millrace/base/wait.hpp"
 
 namespace millrace::connect {
@@ -40,7 +41,8 @@ class Readiness {
     Readiness& operator=(const Readiness&) = delete;
     ~Readiness();
 
-    [[nodiscard]] int descriptor() const noexcept;
+    /// Throws Error (invalid_argument) in a child made by fork, as making it does there.
+    [[nodiscard]] int descriptor() const;
 
     /// No limit to a sleep: everything that is awaited raises an event.
     static constexpr std::chrono::nanoseconds until_woken = std::chrono::nanoseconds::max();
@@ -92,6 +94,9 @@ class Readiness {
   private:
     using Rest = base::StandingParker::Rest;
     struct State;
+    friend base::ForkWatch;
+    /// In a child made by fork: what was announced is the parent's to take back.
+    void become_copy() noexcept { announced_ = false; }
 
     void wake_in(std::chrono::nanoseconds delay) noexcept;
 
@@ -102,6 +107,7 @@ class Readiness {
     std::uint64_t progress_ = 0;
     std::uint64_t spin_ticks_;
     std::uint64_t awake_since_ = 0;
+    base::ForkWatch fork_watch_{*this};
 };
 
 /// Takes an end's Readiness, whose announcement has ended, out of its hands for as long as the end

@@ -50,6 +50,7 @@ class AnyConsumer {
     [[nodiscard]] std::uint64_t capacity() const;
     [[nodiscard]] ConsumerStats stats() const;
     [[nodiscard]] std::string explain() const;
+    [[nodiscard]] std::string failure() const;
 
   private:
     using End = detail::AnyEnd<Consumer, T>;
@@ -120,6 +121,10 @@ ConsumerStats AnyConsumer<T>::stats() const {
 template <class T>
 std::string AnyConsumer<T>::explain() const {
     return end_.ask([](auto& end) { return end.explain(); });
+}
+template <class T>
+std::string AnyConsumer<T>::failure() const {
+    return end_.ask([](auto& end) { return end.failure(); });
 }
 
 }  // namespace millrace::flow

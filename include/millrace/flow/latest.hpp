@@ -128,7 +128,9 @@ class LatestFactories {
 template <class T>
 class LatestWriter
     : public detail::LatestFactories<LatestWriter<T>, T, detail::LatestEnd::Role::writer> {
-    static_assert(PlainItem<T>, "a value must be trivially copyable, aligned to at most 4096");
+    static_assert(PlainItem<T>,
+                  "a value must be trivially copyable, aligned to at most 4096, and no address: "
+                  "that means nothing in another process");
 
   public:
     /// `ok`: it is the latest. `full`: not sent, as the device is busy with older ones still: put
@@ -160,7 +162,9 @@ class LatestWriter
 template <class T>
 class LatestReader
     : public detail::LatestFactories<LatestReader<T>, T, detail::LatestEnd::Role::reader> {
-    static_assert(PlainItem<T>, "a value must be trivially copyable, aligned to at most 4096");
+    static_assert(PlainItem<T>,
+                  "a value must be trivially copyable, aligned to at most 4096, and no address: "
+                  "that means nothing in another process");
 
   public:
     /// `ok`: it is newer than the last that was got of this cell. `empty`: there is none (or, which

@@ -28,6 +28,7 @@
 
 #include "millrace/base/deadline.hpp"
 #include "millrace/base/error.hpp"
+#include "millrace/base/forks.hpp"
 #include "millrace/base/prefetch.hpp"
 #include "millrace/base/status.hpp"
 #include "millrace/base/wait.hpp"
@@ -211,14 +212,16 @@ class Sender {
     [[nodiscard]] bool try_pause(std::unique_lock<std::mutex>& lock) const noexcept;
     [[nodiscard]] SenderCounts counts() const noexcept;
     [[nodiscard]] const connect::Link& link() const noexcept { return link_; }
-    /// Why it is lost, where a work request told it, or what the consumer claims. Else empty.
-    [[nodiscard]] std::string failure() const {
-        return join_ != nullptr ? join_->failure() : out_.failure();
-    }
+    /// Why it is lost. Else empty.
+    [[nodiscard]] std::string failure() const;
 
   private:
     /// Beyond what a consumer that has caught up looks at.
     static constexpr std::uint64_t bytes_ahead = 512;
+
+    friend base::ForkWatch;
+    /// In a child made by fork: whoever has no room asks for it, and hears how it has ended.
+    void become_copy() noexcept;
 
     using Transmitter = detail::Transmitter<flows_of(D)>;
     enum class Way : std::uint8_t { stored, straight, weighed, behind, moved };
@@ -338,6 +341,7 @@ class Sender {
     std::unique_ptr<connect::Readiness> readiness_;  ///< if a descriptor was asked for
     std::size_t slices_ = 1;                         ///< that a WRITE may have
     std::uint64_t full_returns_ = 0;
+    base::ForkWatch fork_watch_{*this};
 };
 
 #define MILLRACE_EXTERN_SENDER(D) extern template class Sender<D>;

@@ -251,7 +251,8 @@ class RemoteNode final : public PeerNode {
 
 bool RemoteNode::adopt(std::string_view fabric) {
     life_.process = open_process(pid());
-    if (!life_.process || !find_memory(fabric)) return false;
+    // Where the system has no such call or refuses it, the lifeline alone tells of its end.
+    if ((!life_.process && errno == ESRCH) || !find_memory(fabric)) return false;
     if (!may_copy(pid())) note_copies_refused();
     return life_.ask();
 }
@@ -278,8 +279,10 @@ bool RemoteNode::find_memory(std::string_view fabric) {
             return true;
         }
     }
-    complain_of_node(number(), LogLevel::warn,
-                     "process {} ({}) has no node memory that can be used", pid(), object);
+    if (!is_ending()) {
+        complain_of_node(number(), LogLevel::warn,
+                         "process {} ({}) has no node memory that can be used", pid(), object);
+    }
     return false;
 }
 
@@ -300,10 +303,7 @@ bool RemoteNode::try_memory(int descriptor, const std::string& object) {
         return false;
     }
     // In another pid namespace its own numbers mean something else; the socket told ours.
-    const bool same_namespace = facts.pid_namespace == own_pid_namespace();
-    if (same_namespace && (facts.pid != pid() || start_time_of(pid()) != facts.start_time)) {
-        return false;
-    }
+    if (facts.pid_namespace == own_pid_namespace() && facts.pid != pid()) return false;
     if (!open_blocks(facts) || !open_lifeline(facts)) return false;
     atomic_locks_.emplace(blocks_.get());
     tables_ = std::move(tables);

@@ -10,7 +10,7 @@
 namespace millrace::soft {
 
 inline constexpr std::uint64_t node_magic = 0x31304544'4f4e524d;  // "MRNODE01"
-inline constexpr std::uint32_t layout_version = 11;
+inline constexpr std::uint32_t layout_version = 12;
 
 inline constexpr std::size_t cache_line = 64;
 inline constexpr std::size_t page_size = 4096;
@@ -64,7 +64,6 @@ struct alignas(cache_line) NodeHeader {
     NodeIdentity identity;              ///< random: no two nodes, ever, have the same
     std::int32_t pid;                   ///< in the owner's pid namespace
     std::uint32_t membarrier;           ///< 1: registered for GLOBAL_EXPEDITED and can call it
-    std::uint64_t start_time;           ///< field 22 of /proc/<pid>/stat
     std::uint64_t pid_namespace;        ///< inode of /proc/<pid>/ns/pid
     std::atomic<std::uint32_t> closed;  ///< 1: the device was closed in good order
     std::uint32_t cannot_copy;          ///< 1: the system refuses it process_vm_* altogether
