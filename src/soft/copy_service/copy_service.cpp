@@ -305,7 +305,7 @@ bool CopyService::may_use(const End& end, const CopyQuestion& question) const no
         if ((facts->pd & 0xfff) != index_of_qpn(end.qpn)) return false;
         const std::uint64_t word =
             end.block.windows[slot_of_window_pd(facts->pd)].load(std::memory_order_acquire);
-        if (!is_word_of_window(word, question.key)) return false;
+        if (word != facts->key_word) return false;
     } else if (facts->pd != end.pd) {
         return false;
     }
