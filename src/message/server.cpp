@@ -659,6 +659,12 @@ void Server::on_unwanted(std::function<void(ClientId, std::uint64_t)> call) {
     state_->unwanted = std::move(call);
 }
 
+void Server::on_moved(std::function<Knowledge(ClientId)> leaves,
+                      std::function<void(ClientId, Knowledge)> comes) {
+    state_->leaves = std::move(leaves);
+    state_->comes = std::move(comes);
+}
+
 void Server::adopt() noexcept { state_->hub.adopt(); }
 
 Status Server::drain(const base::Deadline& deadline) {

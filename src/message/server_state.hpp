@@ -144,7 +144,8 @@ struct Server::State : detail::Serving {
             : line{std::move(its_line)}, session{std::move(its_session)}, from{former} {}
         Line line;
         Session session;
-        ClientId from;  ///< the place that is kept for it
+        ClientId from;         ///< the place that is kept for it
+        Knowledge known = {};  ///< of the handler
     };
 
     struct Peer : Session {
@@ -462,6 +463,8 @@ struct Server::State : detail::Serving {
     std::size_t others_served = 0;                 ///< while some waited
     std::uint64_t handed_put_off_at = 0;           ///< of the one that the handler has
     std::function<void(ClientId, std::uint64_t)> unwanted;  ///< whom on_unwanted() named
+    std::function<Knowledge(ClientId)> leaves;              ///< … and on_moved()
+    std::function<void(ClientId, Knowledge)> comes;
 
     std::vector<std::unique_ptr<Peer>> peers;  ///< by place
     std::vector<std::uint32_t> free_places;    ///< a heap, the lowest first

@@ -30,9 +30,32 @@ void fail(message::Request& request, Code code, std::string_view text) {
     (void)request.fail({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
 }
 
+/// Nobody reads its streams any more.
+void give_up_streams(ClientState& client) {
+    for (auto& [number, stream] : client.streams) stream->give_up();
+    client.streams.clear();
+}
+
 }  // namespace
 
 void Desk::attach(message::Server& messages) {
+    messages.on_moved(
+        [this](message::ClientId id) -> message::Server::Knowledge {
+            if (id.place >= clients_.size() || clients_[id.place].generation != id.generation) {
+                return nullptr;
+            }
+            const auto end = [](ClientState* client) {
+                give_up_streams(*client);
+                delete client;
+            };
+            return {new ClientState{std::exchange(clients_[id.place], {})}, end};
+        },
+        [this](message::ClientId id, const message::Server::Knowledge& known) {
+            if (known == nullptr) return;
+            ClientState& client = greet(id);
+            client = std::exchange(*static_cast<ClientState*>(known.get()), {});
+            client.generation = id.generation;
+        });
     messages.on_unwanted([this](message::ClientId id, std::uint64_t request) {
         if (id.place >= clients_.size()) return;
         ClientState& client = clients_[id.place];
@@ -212,7 +235,7 @@ ClientState& Desk::greet(message::ClientId id) {
     if (id.place >= clients_.size()) clients_.resize(id.place + 1);
     ClientState& client = clients_[id.place];
     if (client.generation == id.generation) return client;
-    for (auto& [opened, stream] : client.streams) stream->give_up();
+    give_up_streams(client);
     client = ClientState{};
     client.generation = id.generation;
     return client;

@@ -418,6 +418,15 @@ class Server {
     /// with 0. It must not use the server, nor throw.
     /// None: nobody is told.
     void on_unwanted(std::function<void(ClientId, std::uint64_t id)> call);
+    /// What a handler knows of a client goes with it to another server of the group
+    /// (ServerGroup::move). `leaves` gives that, in place of the last call by on_unwanted(), in the
+    /// thread of the server that the client leaves; it owes the client no answer then. `comes` is
+    /// called in the thread of the server where it goes on, before the client's next request, with
+    /// its number there. A client that ends on its way has only what `leaves` gave destroyed. Both
+    /// must not use the server, and `comes` must not throw.
+    using Knowledge = std::shared_ptr<void>;
+    void on_moved(std::function<Knowledge(ClientId)> leaves,
+                  std::function<void(ClientId, Knowledge)> comes);
 
     /// From now on it belongs to the calling thread.
     void adopt() noexcept;
