@@ -117,8 +117,10 @@ class Store {
     Store& operator=(const Store&) = delete;
     ~Store();
 
-    /// Hands the item to `take(const Entry&)`, which must be short and must not use the store: the
-    /// item stays as it is, and where it is, meanwhile. `ok`, `not_found`, `bad_key`.
+    /// Hands the item to `take(const Entry&)`, which must not use the store: the item stays as it
+    /// is, and where it is, meanwhile, whatever others do. Nobody waits for it but who finds a full
+    /// store and can only write there; and, of an item that more than 63 threads have at once, who
+    /// needs the lock. `ok`, `not_found`, `bad_key`.
     template <class Take>
     Outcome get(std::span<const std::byte> key, Take&& take) {
         using Callable = std::remove_reference_t<Take>;
@@ -139,7 +141,7 @@ class Store {
     void clear() noexcept;
     /// Each item that is there all the while, once; of those that come and go meanwhile, any. What
     /// is set anew meanwhile, or is in use where others are evicted, may lie elsewhere then: it is
-    /// met once, twice or not. As get(): short, and without the store.
+    /// met once, twice or not. As get(): without the store.
     void for_each(const std::function<void(const Entry&)>& visit) const;
     /// A piece of for_each, from `from` on: until `visit` returns false, which leaves the item that
     /// it was handed to the next piece, or until many places were passed that hold nothing. Where
