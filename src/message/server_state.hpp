@@ -115,7 +115,8 @@ struct Server::State : detail::Serving {
         ClientId client;
         SessionHeader header;
         std::vector<std::byte> payload;
-        std::uint64_t at = 0;  ///< ticks
+        std::uint64_t taken_at = 0;  ///< ticks, as Request's
+        std::uint64_t at = 0;        ///< ticks
     };
 
     /// What is kept of a client's session; it moves as it is.
@@ -251,7 +252,8 @@ struct Server::State : detail::Serving {
     /// … and is to be answered now. False: it was already, or taken back.
     bool take_deferred(Peer& peer, std::uint64_t id) noexcept;
     /// Keeps a request for later. False: there is no room.
-    bool put_off(Peer& peer, const SessionHeader& header, std::span<const std::byte> payload);
+    bool put_off(Peer& peer, const SessionHeader& header, std::span<const std::byte> payload,
+                 std::uint64_t taken_at);
     /// Behind a turn that took so many requests: those of them whose turn it is, or one. How many.
     [[gnu::noinline]] std::size_t serve_put_off(const detail::HandlerRef& handler,
                                                 std::size_t requests);

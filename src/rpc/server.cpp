@@ -74,20 +74,26 @@ void Desk::attach(message::Server& messages) {
                                               std::span<const std::byte> payload,
                                               std::uint64_t began) {
     detail::count(procedure.calls);
-    base::Deadline deadline = request.deadline();
+    base::Deadline deadline = base::Deadline::never();
     if (head.sent_at.has_value()) {
+        // What the client waits counts from when it stamped the request, also while that was put
+        // off here.
         if (head.clocks_parted) client.lateness.forget();
-        const std::uint64_t age = client.lateness.age(*head.sent_at, detail::nanoseconds_now());
-        if (deadline.point() != base::Clock::time_point::max()) {
-            const auto left = static_cast<std::uint64_t>(deadline.remaining().count());
-            if (age >= left) [[unlikely]] {
+        const auto now = base::Clock::now();
+        const std::uint64_t age = client.lateness.age(
+            *head.sent_at, static_cast<std::uint64_t>(now.time_since_epoch().count()));
+        const std::chrono::nanoseconds limit = request.limit();
+        if (limit.count() != 0) {
+            if (age >= static_cast<std::uint64_t>(limit.count())) [[unlikely]] {
                 detail::count(procedure.late);
                 detail::count(counts.late);
                 return fail(request, Code::late, "the deadline had passed when it was taken");
             }
-            deadline = deadline.moved_to(deadline.point() -
-                                         std::chrono::nanoseconds{static_cast<std::int64_t>(age)});
+            deadline = base::Deadline::at(now + limit -
+                                          std::chrono::nanoseconds{static_cast<std::int64_t>(age)});
         }
+    } else {
+        deadline = request.deadline();
     }
     if (procedure.has_limits && is_too_much(procedure, client, head.priority)) [[unlikely]] {
         detail::count(procedure.overloaded);
