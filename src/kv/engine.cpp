@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <limits>
 #include <new>
 #include <string>
 #include <thread>
@@ -278,12 +277,8 @@ SetResult Engine::set(std::span<const std::byte> key, std::span<const std::byte>
     if (is_bad(key)) return {Outcome::bad_key, 0};
     if (value.size() > longest_value) return {Outcome::bad_value, 0};
     Wish wish{key, value, options.if_version, {}, hash(key)};
-    if (options.expires_after) {
-        const std::int64_t at = now();
-        const std::int64_t after = std::max<std::int64_t>(options.expires_after->count(), 1);
-        wish.expiry = after > std::numeric_limits<std::int64_t>::max() - at
-                          ? std::numeric_limits<std::int64_t>::max()
-                          : at + after;
+    if (options.expires_after && *options.expires_after <= longest_time) {
+        wish.expiry = now() + std::max<std::int64_t>(options.expires_after->count(), 0);
     }
     counters_.add(Count::sets);
     SetResult result;

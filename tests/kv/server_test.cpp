@@ -552,6 +552,42 @@ TEST(KvServerAlone, RefusesWhatIsNoRequest) {
     EXPECT_EQ(code_of(empty, static_cast<std::uint16_t>(Command::dump)), Code::parsing_error);
 }
 
+TEST(KvServerAlone, KeepsItemsForTheTimesThatAStoreDoes) {
+    Serving serving;
+    Client client = serving.client();
+    Store store{{.memory_bytes = least_memory}};
+    const auto is_never = [](Store& of, std::string_view key) {
+        bool never = false;
+        of.get(bytes(key), [&](const Entry& entry) { never = !entry.expires_after.has_value(); });
+        return never;
+    };
+    struct Case {
+        const char* key;
+        std::chrono::nanoseconds time;
+        bool stays;
+        bool for_ever;
+    };
+    constexpr std::chrono::nanoseconds century = longest_time;
+    for (const Case& one :
+         {Case{"least", std::chrono::nanoseconds::min(), false, false},
+          Case{"-1 s", -1s, false, false}, Case{"-1 ns", -1ns, false, false},
+          Case{"0", 0ns, false, false}, Case{"an hour", 1h, true, false},
+          Case{"a century", century, true, false}, Case{"more", century + 1s, true, true},
+          Case{"most", std::chrono::nanoseconds::max(), true, true}}) {
+        const SetOptions options{.expires_after = one.time};
+        // What was there before is gone in any case.
+        ASSERT_TRUE(client.set(bytes(one.key), bytes("former"), soon()).ok());
+        ASSERT_EQ(store.set(bytes(one.key), bytes("former")).outcome, Outcome::ok);
+        EXPECT_EQ(client.set(bytes(one.key), bytes("v"), soon(), options).code, Code::ok)
+            << one.key;
+        EXPECT_EQ(store.set(bytes(one.key), bytes("v"), options).outcome, Outcome::ok) << one.key;
+        EXPECT_EQ(client.exists(bytes(one.key), soon()).ok(), one.stays) << one.key;
+        EXPECT_EQ(store.exists(bytes(one.key)), one.stays) << one.key;
+        EXPECT_EQ(is_never(serving.server().store(), one.key), one.for_ever) << one.key;
+        EXPECT_EQ(is_never(store, one.key), one.for_ever) << one.key;
+    }
+}
+
 TEST(KvServerAlone, TellsAFullStore) {
     ServerOptions chosen;
     chosen.store.memory_bytes = least_memory;

@@ -26,6 +26,8 @@ namespace millrace::kv {
 inline constexpr std::size_t longest_key = std::size_t{1} << 16;    ///< bytes; the shortest has 1
 inline constexpr std::size_t longest_value = std::size_t{1} << 20;  ///< 0 is legal
 inline constexpr std::uint64_t least_memory = std::uint64_t{8} << 20;
+/// A century: an item that is to be there for longer is there for ever.
+inline constexpr std::chrono::hours longest_time{100 * 366 * 24};
 
 /// Of an item: greater with every change that the store makes, of whichever key. 0: no item.
 using Version = std::uint64_t;
@@ -85,7 +87,9 @@ struct Entry {
 struct SetOptions {
     /// Only if the item has this version; 0: only if there is none. Otherwise `conflict`.
     std::optional<Version> if_version{};
-    /// From now on; more than 0. Not given: never.
+    /// How long the item is there, from now on. Not given, or more than longest_time: for ever. 0
+    /// or less: not at all; it is set, so that the former one is gone, and nobody finds it. The
+    /// same wherever it is said: here, by a client (which rounds up to microseconds), by a command.
     std::optional<std::chrono::nanoseconds> expires_after{};
 };
 
