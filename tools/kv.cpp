@@ -205,8 +205,11 @@ void add_asked(CLI::App& parent, const Asked& one, Action& chosen) {
             ->transform(whole_between(0, std::numeric_limits<kv::Version>::max()));
     }
     if (word == "set") {
-        command->add_option("--expires", options->expires_seconds, "Seconds that the item is kept")
-            ->transform(fraction_between(0.001, 3.0e9));
+        command
+            ->add_option("--expires", options->expires_seconds,
+                         "Seconds that the item is kept; 0 or less: not at all, so that the former "
+                         "one is gone; a century or not given: for ever")
+            ->transform(fraction_between(-9.0e9, 9.0e9));
     }
     if (word == "set" || word == "get") {
         command->add_flag("--show-version", options->show_version,

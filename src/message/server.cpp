@@ -43,7 +43,10 @@ struct detail::RequestAccess {
     [[nodiscard]] static Server::State::Peer& peer_of(const Request& request) noexcept {
         return *static_cast<Server::State::Peer*>(request.peer_);
     }
-    static void mark_as_put_off(Request& request) noexcept { request.was_put_off_ = true; }
+    static void mark_as_put_off(Request& request, std::uint64_t taken_at) noexcept {
+        request.was_put_off_ = true;
+        request.taken_at_ = taken_at;
+    }
 };
 
 Status Request::answer_alone(std::span<const std::byte> payload) {
@@ -159,11 +162,21 @@ Reply Request::defer() {
 
 Status Request::put_off() {
     if (stage_ == Stage::answered) return Status::closed;
-    if (was_put_off_ || !state_of(server_).put_off(peer_of(peer_), header_, payload_)) {
+    if (was_put_off_ || !state_of(server_).put_off(peer_of(peer_), header_, payload_, taken_at_)) {
         return Status::full;
     }
     stage_ = Stage::answered;
     return Status::ok;
+}
+
+base::Deadline Request::deadline_from_taken() const noexcept {
+    static const double ns_per_tick =
+        1e9 / static_cast<double>(base::ticks_in(std::chrono::seconds{1}));
+    // The counters of two cores may differ by a little.
+    const auto ticks =
+        std::max<std::int64_t>(0, static_cast<std::int64_t>(base::ticks() - taken_at_));
+    const auto since = static_cast<std::int64_t>(static_cast<double>(ticks) * ns_per_tick);
+    return base::Deadline::at(base::Clock::now() - std::chrono::nanoseconds{since} + limit());
 }
 
 std::uint64_t Request::put_off_at() const noexcept {
@@ -240,7 +253,7 @@ std::uint64_t Request::put_off_at() const noexcept {
 }
 
 bool Server::State::put_off(Peer& peer, const SessionHeader& header,
-                            std::span<const std::byte> payload) {
+                            std::span<const std::byte> payload, std::uint64_t taken_at) {
     // What waits by itself leaves place for others.
     if (payload.size() > options.max_put_off_bytes - waiting_bytes ||
         counts.pending >= options.max_pending / 2) {
@@ -249,6 +262,7 @@ bool Server::State::put_off(Peer& peer, const SessionHeader& header,
     waiting.push_back({.client = peer.id,
                        .header = header,
                        .payload = {payload.begin(), payload.end()},
+                       .taken_at = taken_at,
                        .at = base::ticks()});
     waiting_bytes += payload.size();
     ++put_off_now;
@@ -285,7 +299,7 @@ bool Server::State::serve_next_put_off(const detail::HandlerRef& handler) {
             }
             handed_put_off_at = one.at;
             Request request = detail::RequestAccess::make(*this, *peer, one.header, one.payload);
-            detail::RequestAccess::mark_as_put_off(request);
+            detail::RequestAccess::mark_as_put_off(request, one.taken_at);
             hand_over(*peer, id, request, handler);
         }
         if (peer->line.has_value() && peer->line->is_wire()) tell(*peer);
@@ -663,6 +677,12 @@ void Server::stop() noexcept {
 
 void Server::on_unwanted(std::function<void(ClientId, std::uint64_t)> call) {
     state_->unwanted = std::move(call);
+}
+
+void Server::on_moved(std::function<Knowledge(ClientId)> leaves,
+                      std::function<void(ClientId, Knowledge)> comes) {
+    state_->leaves = std::move(leaves);
+    state_->comes = std::move(comes);
 }
 
 void Server::adopt() noexcept { state_->hub.adopt(); }

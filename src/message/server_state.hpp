@@ -116,7 +116,8 @@ struct Server::State : detail::Serving {
         ClientId client;
         SessionHeader header;
         std::vector<std::byte> payload;
-        std::uint64_t at = 0;  ///< ticks
+        std::uint64_t taken_at = 0;  ///< ticks, as Request's
+        std::uint64_t at = 0;        ///< ticks
     };
 
     /// What is kept of a client's session; it moves as it is.
@@ -145,7 +146,8 @@ struct Server::State : detail::Serving {
             : line{std::move(its_line)}, session{std::move(its_session)}, from{former} {}
         Line line;
         Session session;
-        ClientId from;  ///< the place that is kept for it
+        ClientId from;         ///< the place that is kept for it
+        Knowledge known = {};  ///< of the handler
     };
 
     struct Peer : Session {
@@ -257,7 +259,8 @@ struct Server::State : detail::Serving {
     /// … and is to be answered now. False: it was already, or taken back.
     bool take_deferred(Peer& peer, std::uint64_t id) noexcept;
     /// Keeps a request for later. False: there is no room.
-    bool put_off(Peer& peer, const SessionHeader& header, std::span<const std::byte> payload);
+    bool put_off(Peer& peer, const SessionHeader& header, std::span<const std::byte> payload,
+                 std::uint64_t taken_at);
     /// Behind a turn that took so many requests: those of them whose turn it is, or one. How many.
     [[gnu::noinline]] std::size_t serve_put_off(const detail::HandlerRef& handler,
                                                 std::size_t requests);
@@ -472,6 +475,8 @@ struct Server::State : detail::Serving {
     std::size_t others_served = 0;                 ///< while some waited
     std::uint64_t handed_put_off_at = 0;           ///< of the one that the handler has
     std::function<void(ClientId, std::uint64_t)> unwanted;  ///< whom on_unwanted() named
+    std::function<Knowledge(ClientId)> leaves;              ///< … and on_moved()
+    std::function<void(ClientId, Knowledge)> comes;
 
     std::vector<std::unique_ptr<Peer>> peers;  ///< by place
     std::vector<std::uint32_t> free_places;    ///< a heap, the lowest first

@@ -109,6 +109,11 @@ TEST_F(Kv, ForgetsWhatExpires) {
     serve();
     ASSERT_TRUE(ask({"set", "goes", "v", "--expires", "0.001"}).exit.success());
     ASSERT_TRUE(ask({"set", "stays", "v", "--expires", "1000"}).exit.success());
+    for (const char* none : {"0", "-1"}) {
+        ASSERT_TRUE(ask({"set", "never", "there"}).exit.success());
+        ASSERT_TRUE(ask({"set", "never", "v", "--expires", none}).exit.success());
+        EXPECT_FALSE(ask({"get", "never"}).exit.success()) << none;
+    }
     const auto is_over = std::chrono::steady_clock::now() + std::chrono::seconds{30};
     while (ask({"exists", "goes"}).exit.success()) {
         ASSERT_LT(std::chrono::steady_clock::now(), is_over);
