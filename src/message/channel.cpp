@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "channel_core.hpp"
+#include "memory.hpp"
 
 namespace millrace::message {
 
@@ -22,6 +23,8 @@ void detail::refuse_nested_use(const char* attempted, const std::string& peer) {
 
 namespace {
 
+/// Memory of a message that was put together stays for the next one, if it is no larger.
+constexpr std::size_t longest_kept = std::size_t{1} << 20;
 /// How long close() waits for the goodbye of a peer whose queue pair is gone: it may be under way.
 constexpr std::chrono::seconds goodbye_patience{2};
 
@@ -252,7 +255,7 @@ void Channel::release_current() noexcept {
     if (core_->assembled_whole) {
         core_->assembled_whole = false;
         core_->note_plain();
-        core_->assembled.clear();
+        clear_keeping(core_->assembled, longest_kept);
         return;
     }
     core_->release(core_->current_bytes, core_->current_is_last);

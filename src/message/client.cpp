@@ -156,8 +156,7 @@ Status Client::look_for(std::uint64_t id, Answer& answer, const Deadline& deadli
     };
     // It may have come while another one was awaited.
     const bool has_come = !client.kept.empty() && client.finds_kept(id, answer);
-    const Status status =
-        has_come ? Status::ok : client.wait_for(Status::empty, deadline, attempt);
+    const Status status = has_come ? Status::ok : client.wait_for(Status::empty, deadline, attempt);
     client.current = id;
     if (status == Status::ok) [[likely]] {
         client.counts.bytes_received += answer.payload.size();

@@ -33,6 +33,7 @@ PacketStream::PacketStream(const PacketTerms& terms, std::span<std::byte> memory
       told_limit_{terms.own_first + terms.own_room},
       gap_told_{terms.own_first},
       spare_(terms.spare_bytes),
+      assembled_{terms.max_message_bytes, HeldPart{terms.held}},
       freed_{terms.peer_first},
       unacknowledged_{terms.peer_first},
       unsent_{terms.peer_first},
@@ -215,7 +216,7 @@ void PacketStream::release_front() noexcept {
 Status PacketStream::look(std::span<const std::byte>& message) {
     if (is_broken()) return Status::peer_lost;
     if (whole_) {
-        message = assembled_;
+        message = assembled_.bytes();
         return is_too_large_ ? Status::too_large : Status::ok;
     }
     while (consumed_ != expected_) {
@@ -227,34 +228,30 @@ Status PacketStream::look(std::span<const std::byte>& message) {
             fail("it sends pieces of no message");
             return Status::peer_lost;
         }
-        const bool is_too_large =
-            !is_skipping_ && payload.size() > terms_.max_message_bytes - assembled_.size();
-        if (is_first && is_last && !is_too_large) {
-            message = payload;
-            return Status::ok;
-        }
-        if (is_too_large) {
-            // What the message begins with says whose it is.
-            if (is_first) assembled_.assign(payload.begin(), payload.end());
-            assembled_.resize(std::min(assembled_.size(), session_head_bytes));
-            is_assembling_ = false;
-            is_skipping_ = !is_last;
-            release_front();
-            whole_ = is_too_large_ = true;
-            message = assembled_;
-            return Status::too_large;
-        }
         if (is_skipping_) {
             is_skipping_ = !is_last;
             release_front();
             continue;
         }
-        assembled_.insert(assembled_.end(), payload.begin(), payload.end());
+        if (is_first && is_last && payload.size() <= terms_.max_message_bytes) {
+            message = payload;
+            return Status::ok;
+        }
+        if (is_first) assembled_.begin();
+        if (!assembled_.append(payload)) {
+            assembled_.keep_head(payload);
+            is_assembling_ = false;
+            is_skipping_ = !is_last;
+            release_front();
+            whole_ = is_too_large_ = true;
+            message = assembled_.bytes();
+            return Status::too_large;
+        }
         is_assembling_ = !is_last;
         release_front();
         if (!is_last) continue;
         whole_ = true;
-        message = assembled_;
+        message = assembled_.bytes();
         return Status::ok;
     }
     if (!has_ended()) return Status::empty;
@@ -272,8 +269,6 @@ void PacketStream::pass() noexcept {
     }
     whole_ = is_too_large_ = false;
     assembled_.clear();
-    // One large message does not cost its memory for ever.
-    if (assembled_.capacity() > std::size_t{1} << 20) assembled_ = {};
 }
 
 // --- what goes

@@ -65,14 +65,17 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
 
+#include "assembly.hpp"
 #include "bounded_fifo.hpp"
 #include "millrace/base/clock.hpp"
 #include "millrace/base/status.hpp"
+#include "millrace/message/held_bytes.hpp"
 #include "packet.hpp"
 
 namespace millrace::message {
@@ -95,6 +98,8 @@ struct PacketTerms {
     std::size_t max_message_bytes = std::size_t{1} << 20;
     /// The longest packet to this end, for one whose owner's memory may be short: see receive().
     std::size_t spare_bytes = 0;
+    /// Whose part such a message is while it is put together; null: nobody's.
+    std::shared_ptr<HeldBytes> held{};
 };
 
 struct PacketCounts {
@@ -159,6 +164,12 @@ class PacketStream {
     /// nothing more comes. `peer_lost`: see failure().
     base::Status look(std::span<const std::byte>& message);
     void pass() noexcept;
+    /// What look() called too large was so for want of room (PacketTerms::held).
+    [[nodiscard]] bool exceeds_budget() const noexcept { return assembled_.exceeds_budget(); }
+    /// A message has come in part. Another number, once another one has begun.
+    [[nodiscard]] bool is_assembling() const noexcept { return is_assembling_; }
+    [[nodiscard]] std::uint64_t begun() const noexcept { return assembled_.begun(); }
+    [[nodiscard]] std::size_t assembled_bytes() const noexcept { return assembled_.bytes().size(); }
     /// A look may find something that is here already.
     [[nodiscard]] bool has_more() const noexcept {
         return whole_ || expected_ != consumed_ || has_ended() || is_broken();
@@ -309,7 +320,7 @@ class PacketStream {
     std::vector<std::byte> spare_;  ///< where one payload lies that the owner has no memory for
     bool spare_is_taken_ = false;
     BoundedFifo<std::uint32_t> free_slots_{most_packets};
-    std::vector<std::byte> assembled_;
+    Assembly assembled_;
     bool is_assembling_ = false;
     bool is_skipping_ = false;   ///< the rest of a message that is too large
     bool whole_ = false;         ///< `assembled_` is handed out until pass()

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <utility>
 
+#include "memory.hpp"
 #include "millrace/base/crowd.hpp"
 #include "millrace/base/yielding.hpp"
 #include "millrace/message/dispatcher.hpp"
@@ -96,8 +97,8 @@ void free_place(PortState& port, std::uint32_t index) noexcept {
     PortState::Place& place = port.places[index];
     place.call = PortState::Call::none;
     port.free.push_back(index);
-    if (place.answer.capacity() > PortState::longest_kept) place.answer = {};
-    if (place.longer.capacity() > PortState::longest_kept) place.longer = {};
+    clear_keeping(place.answer, PortState::longest_kept);
+    clear_keeping(place.longer, PortState::longest_kept);
 }
 
 /// Of what came too late for the dispatcher to take, nobody but this port knows.

@@ -425,7 +425,13 @@ std::size_t Server::State::visit_otherwise(Peer& peer, const detail::HandlerRef&
                 return 0;
             }
             peer.taken = header.id;
-            (void)answer(peer, header.id, Outcome::too_large, {});
+            if (peer.line->exceeds_budget()) {
+                ++counts.over_budget;
+                ++counts.overloaded;
+                (void)answer(peer, header.id, Outcome::overloaded, {});
+            } else {
+                (void)answer(peer, header.id, Outcome::too_large, {});
+            }
             peer.line->pass();
             break;
         }

@@ -124,6 +124,10 @@ void ServerGroup::move(ClientId client, std::size_t to) {
     from.hub.post([&from, client, to] { from.move(client, static_cast<std::uint32_t>(to)); });
 }
 
+const std::shared_ptr<HeldBytes>& ServerGroup::held() const noexcept {
+    return state_->servers.front().state_->crowd->held();
+}
+
 Status ServerGroup::run(const Body& body) {
     State& group = *state_;
     group.servers.front().check_thread("serve the clients of a message server");

@@ -292,7 +292,8 @@ constexpr ShownCount shown_counts[] = {{{"clients", gauge}, &ServerStats::client
                                        {{"vain looks", counter}, &ServerStats::vain_looks},
                                        {{"sleeps", counter}, &ServerStats::sleeps},
                                        {{"put off", counter}, &ServerStats::put_off},
-                                       {{"moved", counter}, &ServerStats::moved}};
+                                       {{"moved", counter}, &ServerStats::moved},
+                                       {{"over budget", counter}, &ServerStats::over_budget}};
 static_assert(std::size(shown_counts) * sizeof(std::uint64_t) == sizeof(ServerStats));
 }  // namespace
 

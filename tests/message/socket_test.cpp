@@ -351,7 +351,7 @@ struct WirePair {
         near = host.meet(listener.accept_speaking(patience()));
         other.join();
     }
-    SocketHost host{1 << 20};
+    SocketHost host{1 << 20, nullptr};
     std::unique_ptr<Wire> near;
     std::unique_ptr<Wire> far;
 };

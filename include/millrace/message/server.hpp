@@ -110,6 +110,12 @@ struct ServerOptions {
     /// reads nothing of either for `patience`, it is dropped.
     std::size_t max_waiting_bytes = std::size_t{1} << 20;
     std::chrono::nanoseconds patience = std::chrono::seconds{10};
+    /// Bytes of memory of what all clients, of all servers of a group, make it hold: requests of
+    /// which a part has come, answers that wait or are kept for them. Where there are so many, a
+    /// long request gets Outcome::overloaded, nothing is taken from a client whose answers wait,
+    /// and no answer is kept; a client whose request has begun, and brings less than 64 KiB more in
+    /// `patience`, is dropped. At least what one request of max_request_bytes takes.
+    std::size_t max_held_bytes = std::size_t{512} << 20;
     /// How long the session of a client that asked for that is kept once its channel broke, and
     /// how many bytes of answers are kept for it.
     std::chrono::nanoseconds session_patience = std::chrono::seconds{30};
@@ -169,6 +175,7 @@ struct ServerStats {
     std::uint64_t sleeps = 0;
     std::uint64_t put_off = 0;  ///< requests that were handed to the handler once more, or will be
     std::uint64_t moved = 0;    ///< clients that came from another server of the group
+    std::uint64_t over_budget = 0;  ///< what found no room in ServerOptions::max_held_bytes
 
     /// Of several servers together.
     ServerStats& operator+=(const ServerStats& other) noexcept;
