@@ -498,6 +498,7 @@ LatestEnd LatestEnd::listen(Role role, const ItemFacts& item, const connect::Add
     check(role, item, options);
     if (options.endpoint == nullptr) options.endpoint = connect::Endpoint::shared();
     connect::Listener listener = connect::Listener::listen(address, link_options_of(options));
+    detail::tell_chosen_port(address, listener.address());
     return LatestEnd{connect::accept_until_set_up(
         listener, deadline, [&](connect::Link link, const Deadline& patience) {
             return std::make_unique<State>(role, item, std::move(link), options, patience);

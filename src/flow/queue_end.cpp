@@ -52,6 +52,18 @@ Listener Listener::listen(const connect::Address& address, Options options) {
 
 namespace detail {
 
+Listener listen_for_one(const connect::Address& address, Options options) {
+    Listener listener = Listener::listen(address, std::move(options));
+    tell_chosen_port(address, listener.address());
+    return listener;
+}
+
+void tell_chosen_port(const connect::Address& asked, const connect::Address& address) {
+    if (asked.kind() != connect::Address::Kind::tcp || asked.port() != 0) return;
+    base::log(base::LogLevel::warn, "flow", "listening on {}, a port that the system has chosen",
+              address.to_string());
+}
+
 Connection connect_link(const connect::Address& address, Options& options, ring::Design design,
                         const ItemFacts& item, const base::Deadline& deadline) {
     ring::check(options.ring, item, design);

@@ -36,7 +36,7 @@ class AnyProducer {
                                              Options options, const base::Deadline& deadline);
     [[nodiscard]] static AnyProducer listen(ring::Design design, const connect::Address& address,
                                             Options options, const base::Deadline& deadline) {
-        Listener listener = Listener::listen(address, std::move(options));
+        Listener listener = detail::listen_for_one(address, std::move(options));
         return accept(design, listener, deadline);
     }
     /// None yet, or the end for the next peer: see Factories::try_accept.

@@ -52,6 +52,10 @@ struct Connection {
 [[nodiscard]] Connection connect_link(const connect::Address& address, Options& options,
                                       ring::Design design, const ItemFacts& item,
                                       const base::Deadline& deadline);
+/// Of whoever waits for one peer and has no listener to ask: the port that the system chose for port
+/// 0 is told by the log (warn).
+[[nodiscard]] Listener listen_for_one(const connect::Address& address, Options options);
+void tell_chosen_port(const connect::Address& asked, const connect::Address& address);
 /// `make(Connection, const base::Deadline&)` of the first peer that it succeeds for.
 template <class Make>
 [[nodiscard]] auto accept_end(Listener& listener, ring::Design design, const ItemFacts& item,
@@ -99,10 +103,11 @@ class Factories {
     [[nodiscard]] static std::optional<End> try_accept(Listener& listener) {
         return try_accept_as(D, listener);
     }
-    /// Listens for one other end, and then no more. Throws Error.
+    /// Listens for one other end, and then no more. Throws Error. Of port 0 the log tells which one
+    /// it is (warn); a program that wants to know has a Listener, and its address().
     [[nodiscard]] static End listen(const connect::Address& address, Options options,
                                     const base::Deadline& deadline) {
-        Listener listener = Listener::listen(address, std::move(options));
+        Listener listener = listen_for_one(address, std::move(options));
         return accept(listener, deadline);
     }
 
