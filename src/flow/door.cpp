@@ -51,17 +51,12 @@ Door::Door(const char* whose, const connect::Address& address, Options options, 
 
 void Door::require_owner(const char* attempted) const {
     if (!listener_.has_value() || (hub_.is_current() && is_of_this_process())) return;
-    const auto refuse = [&](const char* cause, const char* remedy) {
-        throw base::Error{base::ErrorCode::invalid_argument, attempted,
-                          fmt::format("{} at {}", whose_, listener_->address().to_string()), cause,
-                          remedy};
-    };
-    if (!is_of_this_process()) {
-        refuse("it belongs to the process that made it, and this one is its child, made by fork",
-               "make one in the child, or use it in the parent");
-    }
-    refuse("it belongs to another thread",
-           "call adopt() in the thread that uses it from now on, while no other one does");
+    std::string name = fmt::format("{} at {}", whose_, listener_->address().to_string());
+    if (!is_of_this_process()) base::refuse_copy(attempted, std::move(name));
+    throw base::Error{
+        base::ErrorCode::invalid_argument, attempted, std::move(name),
+        "it belongs to another thread",
+        "call adopt() in the thread that uses it from now on, while no other one does"};
 }
 
 bool Door::look(const char* attempted) {

@@ -6,8 +6,6 @@
 //
 // MILLRACE_TEST_SEED=N MILLRACE_TEST_ROUNDS=1 plays one schedule again.
 #include <gtest/gtest.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -30,6 +28,7 @@
 #include "millrace/flow/replicate.hpp"
 #include "millrace/ring/terms.hpp"
 #include "structures/crowd.hpp"
+#include "support/forked.hpp"
 #include "support/schedules.hpp"
 
 namespace millrace::cross {
@@ -69,21 +68,12 @@ connect::Link stalled_newcomer(const connect::Address& address, ring::Role role)
     return link;
 }
 
-/// In a child made by fork, which ends by itself: what `use` finds wrong there, else nothing.
+/// In a child made by fork.
 void in_child(const std::function<bool()>& use) {
-    const pid_t child = fork();
-    demand(child >= 0, "no child can be made");
-    if (child == 0) {
-        bool is_right = false;
-        try {
-            is_right = use();
-        } catch (const std::exception&) {
-        }
-        _exit(is_right ? 0 : 1);
-    }
-    int status = 0;
-    demand(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0,
-           "a child that uses its parent's structure, and destroys it, goes wrong");
+    const std::string complaints = test::in_forked_child([&](test::Complaints& child) {
+        child.unless(use(), "a child is let use the structure of its parent");
+    });
+    demand(complaints.empty(), complaints);
 }
 /// The error that names the fork.
 template <class Call>
@@ -216,12 +206,9 @@ class PlayedFanIn final : public Played {
     void fork_owner() {
         in_child([&] {
             Tagged item;
-            const bool is_refused =
-                is_refused_in_child([&] { (void)fan_in_->try_dequeue(item); }) &&
-                is_refused_in_child([&] { (void)fan_in_->look_around(); }) &&
-                is_refused_in_child([&] { fan_in_->close(); });
-            fan_in_.reset();
-            return is_refused;
+            return is_refused_in_child([&] { (void)fan_in_->try_dequeue(item); }) &&
+                   is_refused_in_child([&] { (void)fan_in_->look_around(); }) &&
+                   is_refused_in_child([&] { fan_in_->close(); });
         });
     }
 
@@ -256,11 +243,8 @@ class PlayedReplicator final : public Played {
         }
         if (event == Event::forking) {
             in_child([&] {
-                const bool is_refused =
-                    is_refused_in_child([&] { (void)replicator_->try_enqueue({}); }) &&
-                    is_refused_in_child([&] { (void)replicator_->look_around(); });
-                replicator_.reset();
-                return is_refused;
+                return is_refused_in_child([&] { (void)replicator_->try_enqueue({}); }) &&
+                       is_refused_in_child([&] { (void)replicator_->look_around(); });
             });
             return;
         }
@@ -342,8 +326,7 @@ class PlayedFanOut final : public Played {
     void happen(Event event, std::mt19937_64& random) override {
         if (event == Event::forking) {
             in_child([&] {
-                out_.reset();
-                return true;
+                return out_->try_enqueue({}) == Status::peer_lost;
             });
             return;
         }
