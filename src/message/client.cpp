@@ -105,7 +105,7 @@ Status Client::commit(std::size_t size, std::uint64_t& id, const RequestOptions&
         std::span<std::byte> room;
         status = client.line->claim(session_head_bytes + size, room);
         if (status != Status::ok) [[unlikely]]
-            return client.not_sent(status);
+            return client.not_sent(status, size);
         copy_two_words(room.data(), head);
         status = client.line->commit(session_head_bytes + size);
     }
