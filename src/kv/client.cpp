@@ -1,6 +1,9 @@
 #include "millrace/kv/client.hpp"
 
 #include <algorithm>
+#include <new>
+
+#include <fmt/format.h>
 
 namespace millrace::kv {
 namespace {
@@ -60,6 +63,24 @@ base::Status Client::submit(Command command, const RequestParts& parts, std::uin
     if (check(command, parts) != Code::ok) return base::Status::too_large;
     return client_.submit(size_of(parts), [&](std::span<std::byte> room) { write(parts, room); },
                           id, deadline, {.procedure = static_cast<std::uint16_t>(command)});
+}
+
+void Client::check_nothing_is_outstanding() const {
+    if (outstanding() == 0) return;
+    throw base::Error{
+        base::ErrorCode::invalid_argument, "get many keys at once", "a key-value client",
+        fmt::format("{} requests that were submitted before have no answer yet", outstanding()),
+        "take their answers by poll() or wait(), or cancel() them, first"};
+}
+
+void Client::take_back_from(std::uint64_t first) noexcept {
+    for (std::size_t i = 0; i < sent_.size(); ++i) {
+        try {
+            (void)client_.cancel(first + i);
+        } catch (const std::bad_alloc&) {
+            // Nobody gets its answer; only the server is not told.
+        }
+    }
 }
 
 Result Client::get(std::span<const std::byte> key, std::vector<std::byte>& value,

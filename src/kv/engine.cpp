@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <limits>
 #include <new>
 #include <string>
 #include <thread>
@@ -129,19 +128,46 @@ void Engine::count_gone(Gone why) noexcept {
 void Engine::discard(Item* item) noexcept {
     items_.fetch_sub(1, std::memory_order_relaxed);
     counters_.add(Count::bytes, 0 - bytes_of(*item));
-    slabs_.free(item);
+    give_back(item);
+}
+
+/// The memory of what left the table, at once or by whoever reads it last.
+void Engine::give_back(Item* item) noexcept {
+    if (item->marks.leave()) slabs_.free(item);
+}
+
+/// The item that `find(head of the chain)` gives, if it is there: pinned, so that whatever `take`
+/// does with it, which may be to send a megabyte, nobody waits for its lock.
+template <bool Uses, class Find>
+bool Engine::hand_out(std::uint64_t hash, Find find, TakeEntry take) {
+    struct Pin {
+        Engine* engine;
+        Item* item = nullptr;
+        ~Pin() {
+            if (item != nullptr && item->marks.unpin()) [[unlikely]]
+                engine->slabs_.free(item);
+        }
+    } pin{this};
+    bool found_by_lock = false;
+    table_->look(hash, [this, find, &pin, &take, &found_by_lock](Item* head) {
+        Item* const item = find(head);
+        if (item == nullptr || gone(*item, cleared()) != Gone::not_at_all) return;
+        if (item->marks.pin(Uses)) [[likely]] {
+            pin.item = item;
+        } else {
+            found_by_lock = true;
+            take(entry_of(*item));  // many have it: for this one the lock keeps it
+        }
+    });
+    if (pin.item == nullptr) return found_by_lock;
+    take(entry_of(*pin.item));
+    return true;
 }
 
 Outcome Engine::find(std::span<const std::byte> key, TakeEntry take) {
     if (is_bad(key)) return Outcome::bad_key;
-    bool found = false;
-    table_->look(hash(key), [&](Item* head) {
-        Item* item = find_in(head, key);
-        if (item == nullptr || gone(*item, cleared()) != Gone::not_at_all) return;
-        found = true;
-        item->mark_used();
-        take(entry_of(*item));
-    });
+    const bool found = hand_out<true>(
+        hash(key), [key](Item* head) { return find_in(head, key); }, take);
     counters_.add(found ? Count::hits : Count::misses);
     return found ? Outcome::ok : Outcome::not_found;
 }
@@ -172,9 +198,9 @@ bool Engine::refuses(const Wish& wish, const Item* item, Version cleared,
 }
 
 /// Writes into the item that is there, if there is one, it has the space and the value is no longer
-/// than `most`. True: that is all, `result` tells.
-bool Engine::lay_over(const Wish& wish, std::size_t most, SetResult& result) noexcept {
-    bool done = false;
+/// than `most`. `done`: that is all, `result` tells.
+Engine::Laid Engine::lay_over(const Wish& wish, std::size_t most, SetResult& result) noexcept {
+    Laid laid = Laid::not_at_all;
     bool there = false;
     Gone was = Gone::not_at_all;
     table_->change(wish.hash, [&](Item*& head) {
@@ -182,22 +208,29 @@ bool Engine::lay_over(const Wish& wish, std::size_t most, SetResult& result) noe
         if (item == nullptr) return;
         there = true;
         const Drawn drawn = draw();
-        if ((done = refuses(wish, item, drawn.cleared, result))) return;
+        if (refuses(wish, item, drawn.cleared, result)) {
+            laid = Laid::done;
+            return;
+        }
         // Not into a chunk that is larger than it need be.
         if (wish.value.size() > most || class_of(wish.bytes()) != slabs_.class_of_item(item))
             return;
+        if (item->marks.is_pinned()) [[unlikely]] {
+            laid = Laid::pinned;
+            return;
+        }
         was = gone(*item, drawn.cleared);
         counters_.add(Count::bytes, wish.value.size() - item->value_length);
         item->lay(wish.value, wish.expiry);
         item->version = drawn.version;
-        item->mark_used();
+        item->marks.mark_used();
         result = {Outcome::ok, drawn.version};
-        done = true;
+        laid = Laid::done;
     });
     if (was != Gone::not_at_all) count_gone(was);
-    if (there || !wish.if_version || *wish.if_version == 0) return done;
+    if (there || !wish.if_version || *wish.if_version == 0) return laid;
     result = {Outcome::conflict, 0};
-    return true;
+    return Laid::done;
 }
 
 /// Puts the item that was made of the wish into the table. False: the table cannot take it.
@@ -245,16 +278,12 @@ SetResult Engine::set(std::span<const std::byte> key, std::span<const std::byte>
     if (is_bad(key)) return {Outcome::bad_key, 0};
     if (value.size() > longest_value) return {Outcome::bad_value, 0};
     Wish wish{key, value, options.if_version, {}, hash(key)};
-    if (options.expires_after) {
-        const std::int64_t at = now();
-        const std::int64_t after = std::max<std::int64_t>(options.expires_after->count(), 1);
-        wish.expiry = after > std::numeric_limits<std::int64_t>::max() - at
-                          ? std::numeric_limits<std::int64_t>::max()
-                          : at + after;
+    if (options.expires_after && *options.expires_after <= longest_time) {
+        wish.expiry = now() + std::max<std::int64_t>(options.expires_after->count(), 0);
     }
     counters_.add(Count::sets);
     SetResult result;
-    if (lay_over(wish, short_value, result)) return result;
+    if (lay_over(wish, short_value, result) == Laid::done) return result;
     if (make_room_in_table()) {
         if (Item* item = allocate(wish.bytes())) {
             item->set_key_length(key.size());
@@ -264,8 +293,13 @@ SetResult Engine::set(std::span<const std::byte> key, std::span<const std::byte>
             slabs_.free(item);
         }
     }
-    // No memory for another; but the old one's will do if the new one has its size.
-    if (lay_over(wish, longest_value, result)) return result;
+    // No memory for another; but the old one's will do if the new one has its size, once nobody
+    // reads it: that takes no longer than a lock would be held for it.
+    Laid laid = Laid::pinned;
+    while ((laid = lay_over(wish, longest_value, result)) == Laid::pinned) {
+        std::this_thread::yield();
+    }
+    if (laid == Laid::done) return result;
     counters_.add(Count::refused);
     return {Outcome::full, 0};
 }
@@ -302,7 +336,7 @@ void Engine::evict(const Slabs::Found& found, bool even_if_used) noexcept {
         Item** link = &head;
         while (*link != nullptr && *link != found.item) link = &(*link)->next;
         if (*link == nullptr) return;
-        if (!even_if_used && found.item->used.load(std::memory_order_relaxed)) return;
+        if (!even_if_used && found.item->marks.used()) return;
         was = gone(*found.item, cleared());
         unlink(link);
         evicted = true;
@@ -315,7 +349,7 @@ void Engine::evict(const Slabs::Found& found, bool even_if_used) noexcept {
 
 /// Of an extent that is to go: what was used moves to the place of one that was not.
 void Engine::move_or_evict(const Slabs::Found& found) noexcept {
-    if (!found.item->used.load(std::memory_order_relaxed)) return evict(found, false);
+    if (!found.item->marks.used()) return evict(found, false);
     const auto hash_key = [this](std::span<const std::byte> key) { return hash(key); };
     const std::size_t size_class = slabs_.class_of_item(found.item);
     Item* place = slabs_.allocate(size_class);
@@ -342,7 +376,11 @@ void Engine::move_or_evict(const Slabs::Found& found) noexcept {
         place->phase.store(Phase::live, std::memory_order_release);
         moved = true;
     });
-    slabs_.free(moved ? found.item : place);
+    if (moved) {
+        give_back(found.item);
+    } else {
+        slabs_.free(place);
+    }
 }
 
 Item* Engine::allocate(std::size_t bytes) noexcept {
@@ -448,11 +486,12 @@ Cursor Engine::visit_from(Cursor from, VisitEntry visit) {
         if (count == 0) return Cursor::end;
         for (std::size_t i = 0; i < count; ++i) {
             bool goes_on = true;
-            table_->look(found[i].hash, [&](Item* head) {
-                while (head != nullptr && head != found[i].item) head = head->next;
-                if (head == nullptr || gone(*head, cleared()) != Gone::not_at_all) return;
-                goes_on = visit(entry_of(*head));
-            });
+            const auto same = [item = found[i].item](Item* head) {
+                while (head != nullptr && head != item) head = head->next;
+                return head;
+            };
+            hand_out<false>(found[i].hash, same,
+                            [&](const Entry& entry) { goes_on = visit(entry); });
             if (!goes_on) return slabs_.position_of(found[i].item).cursor();
         }
         extents += position.size_class == before.size_class ? position.extent - before.extent

@@ -3,7 +3,8 @@
 //
 // Who changes a key holds the lock of its chain from the look at the old item to the change, and
 // draws the version there: so versions of a key grow, and conditions hold. An item that left its
-// chain is freed after the lock. Readers are called under the lock; nobody keeps a pointer.
+// chain is freed after the lock. Readers pin the item under the lock and are called without it
+// (item.hpp); nobody else keeps a pointer.
 //
 // Absent is also an item whose time is over, and one that clear() removed: clear() raises a
 // watermark above all versions at once, and then frees what lies below it. Whoever changes an item
@@ -57,7 +58,7 @@ class Engine {
   private:
     /// Why an item is absent that still lies there.
     enum class Gone : std::uint8_t { not_at_all, cleared, expired };
-    enum class Laid : std::uint8_t { done, conflict, not_there };
+    enum class Laid : std::uint8_t { not_at_all, done, pinned };
     struct Wish;
 
     /// The version of a change, and the watermark it was drawn above: what is absent, for it.
@@ -72,7 +73,9 @@ class Engine {
     [[nodiscard]] static Gone gone(const Item& item, Version cleared) noexcept;
     [[nodiscard]] static bool refuses(const Wish& wish, const Item* item, Version cleared,
                                       SetResult& result) noexcept;
-    [[nodiscard]] bool lay_over(const Wish& wish, std::size_t most, SetResult& result) noexcept;
+    template <bool Uses, class Find>
+    bool hand_out(std::uint64_t hash, Find find, TakeEntry take);
+    [[nodiscard]] Laid lay_over(const Wish& wish, std::size_t most, SetResult& result) noexcept;
     [[nodiscard]] bool insert(const Wish& wish, Item* item, SetResult& result) noexcept;
     [[nodiscard]] Item* allocate(std::size_t bytes) noexcept;
     [[nodiscard]] bool make_room_in_table() noexcept;
@@ -80,6 +83,7 @@ class Engine {
     void move_or_evict(const Slabs::Found& found) noexcept;
     bool remove_if_gone(const Slabs::Found& found) noexcept;
     void discard(Item* item) noexcept;
+    void give_back(Item* item) noexcept;
     void count_gone(Gone why) noexcept;
     [[nodiscard]] Entry entry_of(const Item& item) const noexcept;
     [[nodiscard]] std::uint64_t hash(std::span<const std::byte> key) const noexcept {

@@ -1,11 +1,15 @@
 // An item as it lies in its slab: this header, the key, the value, and when it is over if it ever
 // is. Used by the engine, the tables (which chain items) and the slabs.
 //
-//     | next 8 | version 8 | lengths 6 | phase 1 | used 1 | key | value | expiry 8, or nothing |
+//     | next 8 | version 8 | lengths 6 | phase 1 | marks 1 | key | value | expiry 8, or nothing |
 //
 // `next`, `version`, value and expiry: under the lock of the item's chain (table.hpp). The key
 // stays as it is while the item is `live`, so that the slabs' clock may read it under the lock of
 // the size class, which everybody takes between unlinking an item and using its memory again.
+//
+// Who reads a value pins the item under that lock, and reads without it. While it is pinned an item
+// stays as it is, but for `next`: nobody lays another value over it, and where it leaves the table,
+// whoever has it last frees it.
 #pragma once
 
 #include <atomic>
@@ -28,6 +32,59 @@ enum class Phase : std::uint8_t {
     live,  ///< in the table
 };
 
+/// What is known of an item without the lock of its chain.
+class Marks {
+  public:
+    /// Of memory that is another item's from now on.
+    void clear() noexcept { bits_.store(0, std::memory_order_relaxed); }
+
+    /// Since the clock's hand passed, or now.
+    [[nodiscard]] bool used() const noexcept { return bits_.load(std::memory_order_relaxed) != 0; }
+    void mark_used() noexcept {
+        // Only the first store since the hand passed: the line stays shared between readers.
+        if ((bits_.load(std::memory_order_relaxed) & is_used) == 0) {
+            bits_.fetch_or(is_used, std::memory_order_relaxed);
+        }
+    }
+    void forget_use() noexcept {
+        if ((bits_.load(std::memory_order_relaxed) & is_used) != 0) {
+            bits_.fetch_and(static_cast<std::uint8_t>(~is_used), std::memory_order_relaxed);
+        }
+    }
+
+    /// With the lock of the chain, where the item is. `uses`: it counts as used. False: as many
+    /// have it as can be counted.
+    [[nodiscard]] bool pin(bool uses) noexcept {
+        const std::uint8_t bits = bits_.load(std::memory_order_relaxed);
+        if (bits >= most_pins) [[unlikely]]
+            return false;
+        // Nobody else sets the bit, or pins, without the lock.
+        const unsigned sets = uses ? ~bits & is_used : 0U;
+        bits_.fetch_add(static_cast<std::uint8_t>(a_pin | sets), std::memory_order_relaxed);
+        return true;
+    }
+    /// True: it has left the table, and is the caller's to free.
+    [[nodiscard]] bool unpin() noexcept {
+        return (bits_.fetch_sub(a_pin, std::memory_order_acq_rel) & ~is_used) == (a_pin | has_left);
+    }
+    /// With the lock, nobody pins it until that is released.
+    [[nodiscard]] bool is_pinned() const noexcept {
+        return bits_.load(std::memory_order_acquire) >= a_pin;
+    }
+    /// It is in the table no more. False: who has it last frees it.
+    [[nodiscard]] bool leave() noexcept {
+        return !is_pinned() || bits_.fetch_or(has_left, std::memory_order_acq_rel) < a_pin;
+    }
+
+  private:
+    static constexpr std::uint8_t is_used = 1;
+    static constexpr std::uint8_t has_left = 2;
+    static constexpr std::uint8_t a_pin = 4;
+    static constexpr std::uint8_t most_pins = 63 * a_pin;
+
+    std::atomic<std::uint8_t> bits_;
+};
+
 struct Item {
     Item* next;       ///< in its chain; of a free one: the next free one
     Version version;  ///< with every change another
@@ -35,7 +92,7 @@ struct Item {
     std::uint32_t expires : 1;
     std::uint16_t key_length_less_one;  ///< no key is empty
     std::atomic<Phase> phase;
-    std::atomic<bool> used;  ///< since the clock's hand passed
+    Marks marks;
 
     [[nodiscard]] std::byte* bytes() noexcept { return reinterpret_cast<std::byte*>(this + 1); }
     [[nodiscard]] const std::byte* bytes() const noexcept {
@@ -71,10 +128,6 @@ struct Item {
         value_length = static_cast<std::uint32_t>(new_value.size()) & 0x7fffffff;
         expires = expiry.has_value();
         if (expiry) std::memcpy(bytes() + key_length() + value_length, &*expiry, sizeof *expiry);
-    }
-    void mark_used() noexcept {
-        // Only the first store since the hand passed: the line stays shared between readers.
-        if (!used.load(std::memory_order_relaxed)) used.store(true, std::memory_order_relaxed);
     }
 };
 static_assert(sizeof(Item) == 24);

@@ -14,9 +14,6 @@ bool take(std::span<const std::byte>& bytes, Number& number) noexcept {
     return true;
 }
 
-/// A century: what is longer is never.
-constexpr std::uint64_t longest_expiry_us = std::uint64_t{100} * 366 * 24 * 3600 * 1'000'000;
-
 }  // namespace
 
 std::optional<RequestParts> parse_request(std::span<const std::byte> payload) noexcept {
@@ -34,8 +31,9 @@ std::optional<RequestParts> parse_request(std::span<const std::byte> payload) no
     }
     if ((flags & request_expires) != 0) {
         std::uint64_t microseconds = 0;
-        if (!take(payload, microseconds) || microseconds == 0) return std::nullopt;
-        if (microseconds <= longest_expiry_us) {
+        if (!take(payload, microseconds)) return std::nullopt;
+        constexpr std::chrono::microseconds most = longest_time;
+        if (microseconds <= static_cast<std::uint64_t>(most.count())) {
             parts.options.expires_after =
                 std::chrono::microseconds{static_cast<std::int64_t>(microseconds)};
         }

@@ -145,7 +145,7 @@ Item* Slabs::allocate(std::size_t size_class) noexcept {
     if (note.taken++ == 0) count_empty(of, -1);
     if (note.taken == of.chunks) unlist(of, extent);
     item->phase.store(Phase::busy, std::memory_order_relaxed);
-    item->used.store(false, std::memory_order_relaxed);
+    item->marks.clear();
     return item;
 }
 
@@ -219,8 +219,8 @@ Slabs::Found Slabs::next_victim(std::size_t size_class, Hash hash) noexcept {
         Item* item = chunk_at(of, of.hand_extent, of.hand_chunk++);
         ++looked_at;
         if (item->phase.load(std::memory_order_acquire) != Phase::live) continue;
-        if (!item->used.load(std::memory_order_relaxed)) return {item, hash(item->key())};
-        item->used.store(false, std::memory_order_relaxed);
+        if (!item->marks.used()) return {item, hash(item->key())};
+        item->marks.forget_use();
         if (second == nullptr) second = item;
     }
     if (second == nullptr || second->phase.load(std::memory_order_acquire) != Phase::live) {
@@ -246,13 +246,13 @@ bool Slabs::is_idle(Class& of, std::uint32_t extent) noexcept {
         const Item* item = chunk_at(of, extent, chunk);
         if (item->phase.load(std::memory_order_acquire) != Phase::live) continue;
         ++live;
-        used += item->used.load(std::memory_order_relaxed) ? 1 : 0;
+        used += item->marks.used() ? 1 : 0;
     }
     // Without live ones, those that are taken are in other hands.
     if (live == 0) return note.taken == 0;
     if (used * 8 <= live) return true;
     for (std::uint32_t chunk = 0; chunk < note.cut; ++chunk) {
-        chunk_at(of, extent, chunk)->used.store(false, std::memory_order_relaxed);
+        chunk_at(of, extent, chunk)->marks.forget_use();
     }
     return false;
 }

@@ -14,6 +14,13 @@
 
 namespace millrace::message {
 
+void detail::refuse_nested_use(const char* attempted, const std::string& peer) {
+    throw base::Error{base::ErrorCode::invalid_argument, attempted, peer,
+                      "the callable that it was handed to has used the same end, and the place is "
+                      "gone",
+                      "make other calls before or behind this one, not within its callable"};
+}
+
 namespace {
 
 /// Memory of a message that was put together stays for the next one, if it is no larger.
@@ -83,7 +90,7 @@ Channel::~Channel() = default;
 std::size_t Channel::max_piece() const noexcept { return core_->writer.max_length(); }
 connect::Link& Channel::link() noexcept { return core_->link; }
 const std::string& Channel::peer() const noexcept { return core_->link.peer_name(); }
-std::string Channel::failure() const { return core_->why_failed; }
+std::string Channel::failure() const { return core_->failure(); }
 
 // --- sending
 
@@ -96,7 +103,11 @@ base::Status Channel::claim(std::size_t size, std::span<std::byte>& room,
     return wait_for_room(*core_, deadline, [&] { return core_->claim(size, room); });
 }
 
-base::Status Channel::commit(std::size_t size) noexcept { return core_->commit(size, frame_whole); }
+base::Status Channel::commit(std::size_t size) {
+    if (!core_->is_claimed()) [[unlikely]]
+        detail::refuse_nested_use("send a message that is written in place", peer());
+    return core_->commit(size, frame_whole);
+}
 
 base::Status Channel::try_send(std::span<const std::byte> message) noexcept {
     Core& core = *core_;
@@ -171,6 +182,7 @@ base::Status Channel::close(const base::Deadline& deadline) {
 
 base::Status Channel::look(Piece& piece) noexcept {
     const base::Status status = core_->look(piece);
+    core_->current_at = core_->reader.position();
     core_->current_bytes = piece.payload.size();
     core_->current_is_last = piece.last;
     return status;
@@ -233,7 +245,13 @@ base::Status Channel::look_whole(Piece& piece, const base::Deadline& deadline) {
     }
 }
 
-void Channel::release() noexcept {
+void Channel::release() {
+    if (core_->current_at != core_->reader.position() && !core_->assembled_whole) [[unlikely]]
+        detail::refuse_nested_use("give back a message that was read in place", peer());
+    release_current();
+}
+
+void Channel::release_current() noexcept {
     if (core_->assembled_whole) {
         core_->assembled_whole = false;
         core_->note_plain();
@@ -252,7 +270,7 @@ base::Status Channel::receive(std::vector<std::byte>& into, const base::Deadline
     } else {
         into.assign(piece.payload.begin(), piece.payload.end());
     }
-    release();
+    release_current();
     return status;
 }
 
@@ -261,7 +279,7 @@ base::Status Channel::copy_out(const Piece& piece, std::span<std::byte> into,
     size = piece.payload.size();
     if (size > into.size()) return base::Status::too_large;
     if (size != 0) std::memcpy(into.data(), piece.payload.data(), size);
-    release();
+    release_current();
     return base::Status::ok;
 }
 

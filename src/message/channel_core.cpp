@@ -3,6 +3,7 @@
 #include "memory.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <cstring>
 #include <iterator>
@@ -176,9 +177,17 @@ base::Status Channel::Core::lost_or_closed() noexcept {
 }
 
 std::string Channel::Core::cause_of_loss() const noexcept {
-    return try_text([&]() -> std::string {
-        return window.broken() ? window.failure() : "the peer's process or its host ended";
-    });
+    return try_text([&] { return ring::cause_of_loss(link, window); });
+}
+
+void Channel::Core::become_copy() noexcept {
+    static constexpr std::array<std::byte, 2 * frame_alignment> nothing{};
+    for (base::Status* const ended : {&ended_sending, &ended_receiving}) {
+        if (*ended == base::Status::ok) *ended = base::Status::peer_lost;
+    }
+    is_not_plain = true;
+    forget_room();
+    reader.expect(nothing.data());
 }
 
 void Channel::Core::fail(std::string_view why) noexcept {

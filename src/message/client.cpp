@@ -9,6 +9,7 @@
 
 #include "client_access.hpp"
 #include "client_state.hpp"
+#include "millrace/message/in_place.hpp"
 
 namespace millrace::message {
 
@@ -35,6 +36,7 @@ Status Client::claim(std::size_t size, std::span<std::byte>& room) {
     State& client = *state_;
     Status status = client.may_send(size);
     if (status != Status::ok) return status;
+    client.claimed_as = client.next_id;
     using Claimed = State::Claimed;
     if (client.submits_otherwise) [[unlikely]] {
         if (client.lays_batches && !client.options.resumes) {
@@ -84,6 +86,9 @@ Status Client::claim(std::size_t size, std::span<std::byte>& room, const Deadlin
 
 Status Client::commit(std::size_t size, std::uint64_t& id, const RequestOptions& options) {
     State& client = *state_;
+    if (client.claimed_as != client.next_id) [[unlikely]]
+        detail::refuse_nested_use("send a request that is written in place",
+                                  client.server.to_string());
     if (client.claimed == State::Claimed::in_batch) [[unlikely]] {
         id = client.add_to_batch(size, options);
         return Status::ok;
@@ -98,7 +103,9 @@ Status Client::commit(std::size_t size, std::uint64_t& id, const RequestOptions&
         if (status == Status::ok) client.counts.large += client.line->count_announced();
     } else {
         std::span<std::byte> room;
-        (void)client.line->claim(session_head_bytes + size, room);
+        status = client.line->claim(session_head_bytes + size, room);
+        if (status != Status::ok) [[unlikely]]
+            return client.not_sent(status, size);
         copy_two_words(room.data(), head);
         status = client.line->commit(session_head_bytes + size);
     }
@@ -159,7 +166,11 @@ Status Client::look_for(std::uint64_t id, Answer& answer, const Deadline& deadli
     return status;
 }
 
-void Client::pass() noexcept { state_->pass(); }
+void Client::pass() {
+    if (!state_->is_handed_out()) [[unlikely]]
+        detail::refuse_nested_use("go on behind an answer", state_->server.to_string());
+    state_->pass();
+}
 
 void Client::prefetch() noexcept { state_->prefetch(); }
 
@@ -235,6 +246,7 @@ ClientStats Client::stats() const noexcept {
 
 std::string Client::failure() const {
     const State& client = *state_;
+    if (client.is_copy) return std::string{base::copy_in_child};
     if (!client.why_failed.empty() || !client.line.has_value()) return client.why_failed;
     return client.line->failure();
 }

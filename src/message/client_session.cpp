@@ -248,6 +248,7 @@ void Client::State::take_welcome(const Welcome& welcome) {
 
 Status Client::State::connect_again(const Deadline& deadline) {
     if (is_closed) return Status::closed;
+    if (is_copy) return ended;
     if (ended == Status::ok) return Status::ok;
     const base::SoleCall call{use, "reconnect a message client", server.to_string()};
     try {

@@ -21,6 +21,7 @@
 #include "batch.hpp"
 #include "line.hpp"
 #include "millrace/base/crowd.hpp"
+#include "millrace/base/forks.hpp"
 #include "millrace/base/peer_causality.hpp"
 #include "millrace/base/sole_use.hpp"
 #include "millrace/base/yielding.hpp"
@@ -348,6 +349,8 @@ struct Client::State {
         return look_at_ring(answer);
     }
     base::Status look_at_kept(std::size_t index, Answer& answer) noexcept {
+        if (is_copy) [[unlikely]]
+            return ended;
         handed_out = index;
         answer = {kept[index].id, kept[index].outcome, kept[index].payload};
         return base::Status::ok;
@@ -659,6 +662,12 @@ struct Client::State {
         if (line->keeps_memory()) [[unlikely]]
             line->tidy_now_and_then();
     }
+    /// What was handed out last was not passed yet.
+    [[nodiscard, gnu::always_inline]] bool is_handed_out() noexcept {
+        if (handed_out == in_line || handed_out == in_batch) [[likely]]
+            return call_of(current) == Call::wanted;
+        return handed_out < kept.size() && kept[handed_out].id == current;
+    }
     void pass() noexcept {
         ++counts.answers;
         if (handed_out == in_line) [[likely]] {
@@ -704,6 +713,12 @@ struct Client::State {
             line->pass();
         }
         return true;
+    }
+    /// In a child made by fork. Its session is the parent's, too.
+    void become_copy() noexcept {
+        is_copy = true;
+        ended = base::Status::peer_lost;
+        answers.close();
     }
     void fail(std::string why) noexcept {
         answers.close();
@@ -790,7 +805,7 @@ struct Client::State {
         turn_seen = now;
     }
     [[nodiscard]] bool may_resume(base::Status status) const noexcept {
-        return options.resumes && !is_closed &&
+        return options.resumes && !is_closed && !is_copy &&
                (status == base::Status::peer_lost || status == base::Status::closed);
     }
     bool resumes(const base::Deadline& deadline, base::Status& status) {
@@ -873,11 +888,14 @@ struct Client::State {
     std::vector<std::byte> scratch;    ///< a request that is not laid in place
     enum class Claimed : std::uint8_t { in_line, in_scratch, to_be_read, in_batch };
     Claimed claimed = Claimed::in_line;  ///< where the place of the next request is
+    std::uint64_t claimed_as = 0;        ///< … and its number
 
     bool is_closed = false;  ///< by us
+    bool is_copy = false;    ///< the client is of the parent of this process
     std::string why_failed;
     std::optional<connect::Transport> instead_of;  ///< that was asked for first
     std::string why_instead;
+    base::ForkWatch fork_watch{*this};
 };
 
 }  // namespace millrace::message

@@ -186,6 +186,7 @@ void DatagramWire::meet(const PacketFacts& theirs) {
     const std::size_t memory_bytes = ring_bytes_ + PacketStream::bare_places * packet_head_bytes;
     send_memory_ = link_.allocate(memory_bytes, verbs::Access::none);
     send_key_ = send_memory_.slice(0, 1).lkey;
+    const bool has_pool = !is_client() && host_->is_ud();
     const std::size_t longest =
         std::min({link_.mtu(), std::size_t{theirs.packet_bytes}, ring_bytes_ / 4}) / 16 * 16;
     stream_.emplace(PacketTerms{.own_token = facts_.token,
@@ -197,6 +198,7 @@ void DatagramWire::meet(const PacketFacts& theirs) {
                                 .peer_room = theirs.room,
                                 .has_timer = is_client(),
                                 .max_message_bytes = memory_.max_message_bytes,
+                                .spare_bytes = has_pool ? facts_.packet_bytes : 0,
                                 .held = memory_.held},
                     std::span{send_memory_.data(), memory_bytes});
 }
@@ -270,8 +272,7 @@ void DatagramWire::arrived(const SharedReader& reader, std::uint64_t word) noexc
 bool DatagramWire::arrived(std::span<const std::byte> packet, std::uint32_t slot,
                            bool may_keep) noexcept {
     if (!stream_.has_value()) return false;
-    return stream_->receive(packet, slot, now(), may_keep || stream_->held() == 0) ==
-           PacketStream::Arrival::kept;
+    return stream_->receive(packet, slot, now(), may_keep) == PacketStream::Arrival::kept;
 }
 
 void DatagramWire::give_back() noexcept {
@@ -810,7 +811,8 @@ void DatagramHost::take_datagram(const verbs::Completion& completion) noexcept {
         give_back(slot);
         return;
     }
-    // Where few are left, one client must not keep what all need.
+    // Where few are left no client keeps one of them: each waits for its own next packet, which
+    // must find one, and it has a place for that packet then.
     const bool may_keep = station_.posted >= station_.slots.count / 4;
     if (!wire->arrived(datagram.message, slot, may_keep)) give_back(slot);
     tell(*wire);

@@ -178,7 +178,11 @@ class DatagramWire final : public Wire {
     class Parker final : public base::StandingParker {
       public:
         explicit Parker(DatagramWire& wire) noexcept : wire_{&wire}, link_{wire.link_} {}
-        void prepare() override { link_.prepare(); }
+        /// What it has sent is complete, or will be: a queue that holds that is not armed to sleep.
+        void prepare() override {
+            if (wire_->own_window_.has_value()) (void)wire_->own_window_->reap();
+            link_.prepare();
+        }
         void park(std::chrono::nanoseconds limit, const base::Cancellation* cancellation) override;
         Rest settle() override { return link_.settle(); }
         [[nodiscard]] std::chrono::nanoseconds longest_sleep() const noexcept override {

@@ -46,6 +46,7 @@ void Dispatcher::State::Server::remove(const Lane& lane) noexcept {
 // --- a turn
 
 std::size_t Dispatcher::State::turn() {
+    if (hub.is_copy()) base::refuse_copy("turn a message dispatcher", "its ports and servers");
     // Whoever dispatches polls; when to yield is for rest() to say.
     const base::WaitsByPolicy here;
     owes_turn = true;  // until it is through

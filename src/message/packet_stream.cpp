@@ -32,6 +32,7 @@ PacketStream::PacketStream(const PacketTerms& terms, std::span<std::byte> memory
       expected_{terms.own_first},
       told_limit_{terms.own_first + terms.own_room},
       gap_told_{terms.own_first},
+      spare_(terms.spare_bytes),
       assembled_{terms.max_message_bytes, HeldPart{terms.held}},
       freed_{terms.peer_first},
       unacknowledged_{terms.peer_first},
@@ -144,12 +145,19 @@ PacketStream::Arrival PacketStream::take_data(const PacketHead& head,
         fail("it sends behind its end");
         return Arrival::passed;
     }
+    Arrival arrival = Arrival::kept;
     if (!may_keep) {
-        ++counts_.dropped;
-        return Arrival::passed;
+        if (ahead != 0 || spare_is_taken_ || payload.size() > spare_.size()) {
+            ++counts_.dropped;
+            return Arrival::passed;
+        }
+        std::ranges::copy(payload, spare_.begin());
+        payload = std::span{spare_}.first(payload.size());
+        slot = spare_slot;
+        spare_is_taken_ = true;
+        arrival = Arrival::passed;
     }
     held_[head.sequence & index_mask] = {payload.data(), slot, head.length, head.flags};
-    ++held_count_;
     ++counts_.received;
     if (ahead == 0) {
         bool more = true;
@@ -158,7 +166,7 @@ PacketStream::Arrival PacketStream::take_data(const PacketHead& head,
             more = (beyond_ & 1) != 0;
             beyond_ >>= 1;
         }
-        return Arrival::kept;
+        return arrival;
     }
     beyond_ |= std::uint64_t{1} << (ahead - 1);
     if (static_cast<std::uint64_t>(ahead) >= tolerance &&
@@ -179,21 +187,27 @@ bool PacketStream::take_free(std::uint32_t& slot) noexcept {
 
 void PacketStream::drop_held() noexcept {
     for (std::uint32_t number = consumed_; number != expected_; ++number) {
-        (void)free_slots_.push(held_[number & index_mask].slot);
+        free(held_[number & index_mask]);
     }
     for (std::uint64_t bits = beyond_; bits != 0; bits &= bits - 1) {
         const auto ahead = static_cast<std::uint32_t>(std::countr_zero(bits));
-        (void)free_slots_.push(held_[(expected_ + 1 + ahead) & index_mask].slot);
+        free(held_[(expected_ + 1 + ahead) & index_mask]);
     }
-    held_count_ = 0;
     consumed_ = expected_;
     beyond_ = 0;
     fail("this end reads no more");
 }
 
+void PacketStream::free(const Held& held) noexcept {
+    if (held.slot == spare_slot) {
+        spare_is_taken_ = false;
+    } else {
+        (void)free_slots_.push(held.slot);
+    }
+}
+
 void PacketStream::release_front() noexcept {
-    (void)free_slots_.push(held_[consumed_ & index_mask].slot);
-    --held_count_;
+    free(held_[consumed_ & index_mask]);
     ++consumed_;
     const std::uint32_t due = std::max(terms_.own_room > 1 ? 2U : 1U, terms_.own_room / 2);
     if (own_limit() - told_limit_ >= due) owes_state_ = true;

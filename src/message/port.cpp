@@ -10,6 +10,7 @@
 #include "millrace/base/crowd.hpp"
 #include "millrace/base/yielding.hpp"
 #include "millrace/message/dispatcher.hpp"
+#include "millrace/message/in_place.hpp"
 #include "port_state.hpp"
 
 namespace millrace::message {
@@ -209,6 +210,7 @@ std::uint32_t Port::servers() const noexcept {
 
 Status Port::claim(std::size_t size, std::span<std::byte>& room) {
     PortState& port = *state_;
+    if (port.is_copy) return Status::peer_lost;
     if (port.gate->is_closed.load(std::memory_order_acquire)) return Status::closed;
     const Status ended = port.gate->ended[port.server].load(std::memory_order_acquire);
     if (ended != Status::ok) return ended;
@@ -220,7 +222,9 @@ Status Port::claim(std::size_t size, std::span<std::byte>& room) {
         (void)look_at_places(port, next);
         if (port.free.empty()) return Status::full;
     }
-    PortState::Place& place = port.places[port.free.back()];
+    port.claimed = port.free.back();
+    PortState::Place& place = port.places[port.claimed];
+    port.claimed_id = place.id;
     place.is_long = size > port.options.request_bytes;
     if (place.is_long) {
         place.longer.resize(size);
@@ -246,6 +250,8 @@ Status Port::claim(std::size_t size, std::span<std::byte>& room, const Deadline&
 
 Status Port::commit(std::size_t size, std::uint64_t& id, const RequestOptions& options) {
     PortState& port = *state_;
+    if (!port.is_claimed()) [[unlikely]]
+        detail::refuse_nested_use("send a request that is written in place", "a port");
     const std::uint32_t index = port.free.back();
     port.free.pop_back();
     PortState::Place& place = port.places[index];
@@ -275,6 +281,7 @@ Status Port::submit(std::span<const std::byte> request, std::uint64_t& id,
 
 Status Port::look(Answer& answer) {
     PortState& port = *state_;
+    if (port.is_copy) return Status::peer_lost;
     if (!port.kept.empty()) return look_at_kept(port, 0, answer);
     Status status = look_at_places(port, answer);
     if (port.is_watched) [[unlikely]]
@@ -303,6 +310,7 @@ Status Port::look_for(std::uint64_t id, Answer& answer, const Deadline& deadline
     // It may have come while another one was awaited.
     if (finds_kept(port, id, answer)) return Status::ok;
     const Status status = wait_for(port, Status::empty, deadline, [&] {
+        if (port.is_copy) return Status::peer_lost;
         Status found;
         while ((found = look_at_places(port, answer)) == Status::ok && answer.id != id) {
             keep(port, answer);
@@ -317,8 +325,10 @@ Status Port::look_for(std::uint64_t id, Answer& answer, const Deadline& deadline
     return status;
 }
 
-void Port::pass() noexcept {
+void Port::pass() {
     PortState& port = *state_;
+    if (!port.is_handed_out()) [[unlikely]]
+        detail::refuse_nested_use("go on behind an answer", "a port");
     if (port.kept_index == PortState::in_place) return pass_place(port, port.current);
     port.kept.erase(port.kept.begin() + static_cast<std::ptrdiff_t>(port.kept_index));
 }

@@ -43,7 +43,10 @@ struct detail::RequestAccess {
     [[nodiscard]] static Server::State::Peer& peer_of(const Request& request) noexcept {
         return *static_cast<Server::State::Peer*>(request.peer_);
     }
-    static void mark_as_put_off(Request& request) noexcept { request.was_put_off_ = true; }
+    static void mark_as_put_off(Request& request, std::uint64_t taken_at) noexcept {
+        request.was_put_off_ = true;
+        request.taken_at_ = taken_at;
+    }
 };
 
 // What throws for want of memory leaves the request open, so that its client is told otherwise.
@@ -159,11 +162,21 @@ Reply Request::defer() {
 
 Status Request::put_off() {
     if (stage_ == Stage::answered) return Status::closed;
-    if (was_put_off_ || !state_of(server_).put_off(peer_of(peer_), header_, payload_)) {
+    if (was_put_off_ || !state_of(server_).put_off(peer_of(peer_), header_, payload_, taken_at_)) {
         return Status::full;
     }
     stage_ = Stage::answered;
     return Status::ok;
+}
+
+base::Deadline Request::deadline_from_taken() const noexcept {
+    static const double ns_per_tick =
+        1e9 / static_cast<double>(base::ticks_in(std::chrono::seconds{1}));
+    // The counters of two cores may differ by a little.
+    const auto ticks =
+        std::max<std::int64_t>(0, static_cast<std::int64_t>(base::ticks() - taken_at_));
+    const auto since = static_cast<std::int64_t>(static_cast<double>(ticks) * ns_per_tick);
+    return base::Deadline::at(base::Clock::now() - std::chrono::nanoseconds{since} + limit());
 }
 
 std::uint64_t Request::put_off_at() const noexcept {
@@ -240,7 +253,7 @@ std::uint64_t Request::put_off_at() const noexcept {
 }
 
 bool Server::State::put_off(Peer& peer, const SessionHeader& header,
-                            std::span<const std::byte> payload) {
+                            std::span<const std::byte> payload, std::uint64_t taken_at) {
     // What waits by itself leaves place for others.
     if (payload.size() > options.max_put_off_bytes - waiting_bytes ||
         counts.pending >= options.max_pending / 2) {
@@ -249,6 +262,7 @@ bool Server::State::put_off(Peer& peer, const SessionHeader& header,
     waiting.push_back({.client = peer.id,
                        .header = header,
                        .payload = {payload.begin(), payload.end()},
+                       .taken_at = taken_at,
                        .at = base::ticks()});
     waiting_bytes += payload.size();
     ++put_off_now;
@@ -275,7 +289,7 @@ void Server::State::serve_put_off_one(Peer& peer, const PutOff& one,
     if (options.gather_turns > 1 && peer.line.has_value() && !peer.line->is_wire()) gather(peer);
     handed_put_off_at = one.at;
     Request request = detail::RequestAccess::make(*this, peer, one.header, one.payload);
-    detail::RequestAccess::mark_as_put_off(request);
+    detail::RequestAccess::mark_as_put_off(request, one.taken_at);
     hand_over(peer, one.header.id, request, handler);
 }
 
@@ -638,10 +652,12 @@ void Server::drop(Request& request) {
 }
 
 std::size_t Server::turn_by(detail::HandlerRef handler, std::size_t budget) {
+    state_->check_process("turn a message server");
     return state_->turn(handler, budget);
 }
 
 Status Server::serve_by(detail::HandlerRef handler, const base::Deadline& deadline) {
+    state_->check_process("serve");
     constexpr unsigned turns_between = 63;
     state_->check_thread("serve the clients of a message server");
     const auto post_at_end = [](State* server) { server->post_gathered(); };
@@ -663,7 +679,10 @@ Status Server::serve_by(detail::HandlerRef handler, const base::Deadline& deadli
     }
 }
 
-Status Server::rest(const base::Deadline& deadline) { return state_->rest(deadline); }
+Status Server::rest(const base::Deadline& deadline) {
+    state_->check_process("rest in a message server");
+    return state_->rest(deadline);
+}
 
 void Server::stop() noexcept {
     state_->stopping.store(true, std::memory_order_seq_cst);
@@ -672,6 +691,12 @@ void Server::stop() noexcept {
 
 void Server::on_unwanted(std::function<void(ClientId, std::uint64_t)> call) {
     state_->unwanted = std::move(call);
+}
+
+void Server::on_moved(std::function<Knowledge(ClientId)> leaves,
+                      std::function<void(ClientId, Knowledge)> comes) {
+    state_->leaves = std::move(leaves);
+    state_->comes = std::move(comes);
 }
 
 void Server::adopt() noexcept { state_->hub.adopt(); }
@@ -695,6 +720,7 @@ void Server::begin_to_drain() {
 
 bool Server::turn_to_drain() {
     State& server = *state_;
+    server.check_process("drain a message server");
     const auto nobody = [](Request&) {};
     const detail::HandlerRef handler = erase(nobody);
     // Whoever calls this may sleep before the next time, and shall where others have to do more.

@@ -142,11 +142,17 @@ void Server::State::send_off(Peer& peer) {
     core.sleeper->retract();
     core.falls_asleep = false;
     unwatch(peer);
-    if (unwanted) unwanted(peer.id, 0);
+    Knowledge known;
+    if (leaves) {
+        known = leaves(peer.id);
+    } else if (unwanted) {
+        unwanted(peer.id, 0);
+    }
     peer.id.generation += 1;  // for the handler it has left
     peer.held = peer.line->link().shared_endpoint();
     const auto moving =
         std::make_shared<Moving>(std::move(*peer.line), static_cast<Session&&>(peer), peer.id);
+    moving->known = std::move(known);
     peer.line.reset();
     peer.session = moving->session.session;
     peer.resumes = moving->session.resumes;
@@ -167,6 +173,7 @@ void Server::State::take_in(Peer& peer, Moving& moving) {
     peer.is_plain = !peer.resumes;
     peer.line.emplace(std::move(moving.line));
     ++counts.clients;
+    if (comes) comes(peer.id, std::move(moving.known));
     watch(peer);
 }
 

@@ -47,6 +47,7 @@
 #include "mailboxes.hpp"
 #include "memory.hpp"
 #include "millrace/base/clock.hpp"
+#include "millrace/base/forks.hpp"
 #include "millrace/base/statistics.hpp"
 #include "millrace/base/wait_figures.hpp"
 #include "millrace/connect/acceptor.hpp"
@@ -122,7 +123,8 @@ struct Server::State : detail::Serving {
         ClientId client;
         SessionHeader header;
         std::vector<std::byte> payload;
-        std::uint64_t at = 0;  ///< ticks
+        std::uint64_t taken_at = 0;  ///< ticks, as Request's
+        std::uint64_t at = 0;        ///< ticks
     };
 
     /// What is kept of a client's session; it moves as it is.
@@ -152,7 +154,8 @@ struct Server::State : detail::Serving {
             : line{std::move(its_line)}, session{std::move(its_session)}, from{former} {}
         Line line;
         Session session;
-        ClientId from;  ///< the place that is kept for it
+        ClientId from;         ///< the place that is kept for it
+        Knowledge known = {};  ///< of the handler
     };
 
     struct Peer : Session {
@@ -199,6 +202,12 @@ struct Server::State : detail::Serving {
           connect::Listener its_listener, ServerOptions chosen, Polling polling,
           std::shared_ptr<Crowd> its_crowd, std::uint32_t its_number);
     State(const State&) = delete;
+    void become_copy() noexcept { is_copy = true; }
+    /// Throws Error in a child made by fork: the clients are its parent's.
+    void check_process(const char* attempted) const {
+        if (is_copy) [[unlikely]]
+            base::refuse_copy(attempted, listener.address().to_string());
+    }
     State& operator=(const State&) = delete;
     ~State();
 
@@ -263,7 +272,8 @@ struct Server::State : detail::Serving {
     /// … and is to be answered now. False: it was already, or taken back.
     bool take_deferred(Peer& peer, std::uint64_t id) noexcept;
     /// Keeps a request for later. False: there is no room.
-    bool put_off(Peer& peer, const SessionHeader& header, std::span<const std::byte> payload);
+    bool put_off(Peer& peer, const SessionHeader& header, std::span<const std::byte> payload,
+                 std::uint64_t taken_at);
     /// Behind a turn that took so many requests: those of them whose turn it is, or one. How many.
     [[gnu::noinline]] std::size_t serve_put_off(const detail::HandlerRef& handler,
                                                 std::size_t requests);
@@ -471,6 +481,7 @@ struct Server::State : detail::Serving {
     std::uint32_t number;  ///< of those that share the address
     bool is_draining = false;
     std::uint64_t laps_of_drain = 0;  ///< of those in which any client's messages could be taken
+    bool is_copy = false;             ///< this is a child made by fork
     bool is_nested = false;           ///< in a program's own loop
     std::atomic<bool> stopping{false};
     std::string why_polling;
@@ -485,6 +496,8 @@ struct Server::State : detail::Serving {
     std::size_t others_served = 0;        ///< while some waited
     std::uint64_t handed_put_off_at = 0;  ///< of the one that the handler has
     std::function<void(ClientId, std::uint64_t)> unwanted;  ///< whom on_unwanted() named
+    std::function<Knowledge(ClientId)> leaves;              ///< … and on_moved()
+    std::function<void(ClientId, Knowledge)> comes;
 
     std::vector<std::unique_ptr<Peer>> peers;  ///< by place
     std::vector<std::uint32_t> free_places;    ///< a heap, the lowest first
@@ -531,6 +544,7 @@ struct Server::State : detail::Serving {
 
     mutable base::StatisticsPage statistics;
     std::optional<connect::Acceptor> acceptor;  ///< for this object's thread: the first to go
+    base::ForkWatch fork_watch{*this};
 };
 
 }  // namespace millrace::message

@@ -1,7 +1,9 @@
 #include "millrace/rpc/client.hpp"
 
 #include <algorithm>
+#include <array>
 #include <bit>
+#include <cstring>
 #include <utility>
 
 #include <fmt/format.h>
@@ -406,6 +408,33 @@ std::size_t ClientCore::send_again() {
     return ended;
 }
 
+// --- streams that are given up
+
+void ClientCore::give_up_stream(std::uint64_t number) noexcept {
+    try {
+        unwanted_streams_.push_back(number);
+        say_unwanted();
+    } catch (const std::exception&) {
+        // The server keeps it until this client leaves.
+    }
+}
+
+void ClientCore::say_unwanted() {
+    while (!unwanted_streams_.empty() && !is_away_) {
+        const std::array<std::uint64_t, 2> said{unwanted_streams_.back(), 1};
+        std::uint64_t id = 0;
+        // Where it finds no room it is said later. A connection that has ended says it by that.
+        if (messages_.submit(sizeof said,
+                             [&](std::span<std::byte> room) {
+                                 std::memcpy(room.data(), said.data(), sizeof said);
+                             },
+                             id, {.procedure = pull_number}) == Status::full) {
+            return;
+        }
+        unwanted_streams_.pop_back();
+    }
+}
+
 // --- several at a time
 
 void ClientCore::cancel_message(std::uint64_t id) {
@@ -468,17 +497,22 @@ std::size_t ClientCore::expire() {
 
 template <class Ask>
 Status ClientCore::look(Ask&& ask) {
+    if (!unwanted_streams_.empty()) [[unlikely]]
+        say_unwanted();
     Record* done = nullptr;
-    const Status status = ask([&](const message::Answer& answer) {
-        Record* const record = find(answer.id);
-        if (record == nullptr) return;
-        record->type->take(*record, answer);
-        if (answer.outcome == message::Outcome::failed) [[unlikely]]
-            note(parse_error(answer.payload).code, record->deadline);
-        done = record;
-    });
+    Status status = Status::ok;
+    do {
+        status = ask([&](const message::Answer& answer) {
+            Record* const record = find(answer.id);
+            if (record == nullptr) return;  // to what was said of a stream that is not wanted
+            record->type->take(*record, answer);
+            if (answer.outcome == message::Outcome::failed) [[unlikely]]
+                note(parse_error(answer.payload).code, record->deadline);
+            done = record;
+        });
+    } while (status == Status::ok && done == nullptr);
     if (status == Status::ok) {
-        if (done != nullptr) finish(*done);
+        finish(*done);
     } else if ((status == Status::closed || status == Status::peer_lost) &&
                (!options_.messages.resumes || is_closed_)) {
         lose();

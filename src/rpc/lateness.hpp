@@ -17,14 +17,18 @@ class Lateness {
     /// `now`. Any numbers.
     [[nodiscard]] std::uint64_t age(std::uint64_t sent_at, std::uint64_t now) noexcept {
         const std::uint64_t difference = now - sent_at;
-        if (known_) {
-            least_ += std::max<std::int64_t>(0, static_cast<std::int64_t>(now - looked_at_)) / 5000;
+        const auto passed = static_cast<std::int64_t>(now - grown_at_);
+        if (known_ && passed > 0) {
+            // What is less than one counts with what follows it: requests may come at any rate.
+            const std::int64_t grown = passed / one_of;
+            least_ += static_cast<std::uint64_t>(grown);
+            grown_at_ += static_cast<std::uint64_t>(grown * one_of);
         }
-        looked_at_ = now;
         const auto above = static_cast<std::int64_t>(difference - least_);
         if (!known_ || above < 0) {
             known_ = true;
             least_ = difference;
+            grown_at_ = now;
             return 0;
         }
         return static_cast<std::uint64_t>(above);
@@ -33,8 +37,10 @@ class Lateness {
     void forget() noexcept { known_ = false; }
 
   private:
+    static constexpr std::int64_t one_of = 5000;  ///< 200 parts of a million
+
     std::uint64_t least_ = 0;
-    std::uint64_t looked_at_ = 0;
+    std::uint64_t grown_at_ = 0;  ///< up to when the least has grown
     bool known_ = false;
 };
 

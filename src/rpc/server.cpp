@@ -30,9 +30,32 @@ void fail(message::Request& request, Code code, std::string_view text) {
     (void)request.fail({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
 }
 
+/// Nobody reads its streams any more.
+void give_up_streams(ClientState& client) {
+    for (auto& [number, stream] : client.streams) stream->give_up();
+    client.streams.clear();
+}
+
 }  // namespace
 
 void Desk::attach(message::Server& messages) {
+    messages.on_moved(
+        [this](message::ClientId id) -> message::Server::Knowledge {
+            if (id.place >= clients_.size() || clients_[id.place].generation != id.generation) {
+                return nullptr;
+            }
+            const auto end = [](ClientState* client) {
+                give_up_streams(*client);
+                delete client;
+            };
+            return {new ClientState{std::exchange(clients_[id.place], {})}, end};
+        },
+        [this](message::ClientId id, const message::Server::Knowledge& known) {
+            if (known == nullptr) return;
+            ClientState& client = greet(id);
+            client = std::exchange(*static_cast<ClientState*>(known.get()), {});
+            client.generation = id.generation;
+        });
     messages.on_unwanted([this](message::ClientId id, std::uint64_t request) {
         if (id.place >= clients_.size()) return;
         ClientState& client = clients_[id.place];
@@ -51,20 +74,26 @@ void Desk::attach(message::Server& messages) {
                                               std::span<const std::byte> payload,
                                               std::uint64_t began) {
     detail::count(procedure.calls);
-    base::Deadline deadline = request.deadline();
+    base::Deadline deadline = base::Deadline::never();
     if (head.sent_at.has_value()) {
+        // What the client waits counts from when it stamped the request, also while that was put
+        // off here.
         if (head.clocks_parted) client.lateness.forget();
-        const std::uint64_t age = client.lateness.age(*head.sent_at, detail::nanoseconds_now());
-        if (deadline.point() != base::Clock::time_point::max()) {
-            const auto left = static_cast<std::uint64_t>(deadline.remaining().count());
-            if (age >= left) [[unlikely]] {
+        const auto now = base::Clock::now();
+        const std::uint64_t age = client.lateness.age(
+            *head.sent_at, static_cast<std::uint64_t>(now.time_since_epoch().count()));
+        const std::chrono::nanoseconds limit = request.limit();
+        if (limit.count() != 0) {
+            if (age >= static_cast<std::uint64_t>(limit.count())) [[unlikely]] {
                 detail::count(procedure.late);
                 detail::count(counts.late);
                 return fail(request, Code::late, "the deadline had passed when it was taken");
             }
-            deadline = deadline.moved_to(deadline.point() -
-                                         std::chrono::nanoseconds{static_cast<std::int64_t>(age)});
+            deadline = base::Deadline::at(now + limit -
+                                          std::chrono::nanoseconds{static_cast<std::int64_t>(age)});
         }
+    } else {
+        deadline = request.deadline();
     }
     if (procedure.has_limits && is_too_much(procedure, client, head.priority)) [[unlikely]] {
         detail::count(procedure.overloaded);
@@ -213,7 +242,7 @@ ClientState& Desk::greet(message::ClientId id) {
     if (id.place >= clients_.size()) clients_.resize(id.place + 1);
     ClientState& client = clients_[id.place];
     if (client.generation == id.generation) return client;
-    for (auto& [opened, stream] : client.streams) stream->give_up();
+    give_up_streams(client);
     client = ClientState{};
     client.generation = id.generation;
     return client;

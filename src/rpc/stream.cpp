@@ -204,6 +204,7 @@ struct ReaderCore::Pull {
     State* reader = nullptr;
     std::uint64_t id = 0;
     bool is_over = false;
+    bool is_last = false;  ///< the server has ended the stream by this
     Code code = Code::ok;
     Error error{};
     std::vector<std::byte> payload{};
@@ -232,6 +233,7 @@ const Record::Type ReaderCore::Pull::type{
             } else if (answer.outcome == message::Outcome::failed) {
                 pull.error = parse_error(answer.payload);
                 pull.code = pull.error.code;
+                pull.is_last = true;
             } else {
                 pull.code = code_of(answer.outcome);
             }
@@ -248,6 +250,7 @@ struct ReaderCore::State {
     std::uint64_t number = next_number();  ///< of the stream
     std::uint64_t taken = 0;               ///< parts so far
     bool is_over = false;
+    bool is_at_server = false;      ///< as far as this end knows: it was opened, and has not ended
     PartWaiter* waiter = nullptr;   ///< for the first of pulls
     std::deque<Pull> pulls{};       ///< in the order of their parts
     std::vector<std::byte> part{};  ///< the one that next() gave
@@ -256,10 +259,10 @@ struct ReaderCore::State {
         static std::atomic<std::uint64_t> count{0};
         return ++count;
     }
-    /// `until`: how long it waits for room; null: not at all.
-    Status send(std::uint64_t word, std::uint64_t& id, const base::Deadline* until) {
+    /// Asks for a part. `until`: how long it waits for room; null: not at all.
+    Status send(std::uint64_t& id, const base::Deadline* until) {
         if (client.is_away()) return Status::full;
-        const std::array<std::uint64_t, 2> asks{number, word};
+        const std::array<std::uint64_t, 2> asks{number, 0};
         const auto fill = [&](std::span<std::byte> room) {
             std::memcpy(room.data(), asks.data(), sizeof asks);
         };
@@ -271,7 +274,7 @@ struct ReaderCore::State {
     Status ask(const base::Deadline* until = nullptr) {
         while (pulls.size() < ahead && client.has_room()) {
             std::uint64_t id = 0;
-            const Status status = send(0, id, pulls.empty() ? until : nullptr);
+            const Status status = send(id, pulls.empty() ? until : nullptr);
             if (status == Status::full) return Status::ok;
             if (status != Status::ok) return pulls.empty() ? status : Status::ok;
             wait_for(id);
@@ -286,6 +289,10 @@ struct ReaderCore::State {
         pull.put(record);
         client.submitted(record, id, deadline);
     }
+    /// Whoever writes it is to hear that, also where nothing is asked for.
+    void give_up() noexcept {
+        if (std::exchange(is_at_server, false)) client.give_up_stream(number);
+    }
 };
 
 ReaderCore::ReaderCore(ClientCore& client, const base::Deadline& deadline, std::uint32_t ahead)
@@ -293,17 +300,14 @@ ReaderCore::ReaderCore(ClientCore& client, const base::Deadline& deadline, std::
 
 ReaderCore::~ReaderCore() {
     State& state = *state_;
-    // The server hears of it even where nothing is asked for.
-    if (!state.is_over) {
-        std::uint64_t id = 0;
-        (void)state.send(1, id, nullptr);
-    }
+    state.give_up();
     for (Pull& pull : state.pulls) {
         if (!pull.is_over) (void)state.client.take_back(pull.id);
     }
 }
 
 void ReaderCore::opened(std::uint64_t id) {
+    state_->is_at_server = true;
     state_->wait_for(id);
     (void)state_->ask();
 }
@@ -312,6 +316,7 @@ std::uint64_t ReaderCore::number() const noexcept { return state_->number; }
 
 void ReaderCore::fail(Code code) {
     state_->is_over = true;
+    state_->give_up();
     error_ = {.code = code, .text = std::string{name_of(code)}};
 }
 
@@ -366,6 +371,7 @@ Status ReaderCore::take(std::span<const std::byte>& part) {
     Pull pull = std::move(state.pulls.front());
     state.pulls.pop_front();
     if (pull.code != Code::ok) {
+        if (pull.is_last) state.is_at_server = false;
         fail(pull.code);
         if (!pull.error.text.empty()) error_ = std::move(pull.error);
         return Status::peer_lost;
@@ -377,6 +383,7 @@ Status ReaderCore::take(std::span<const std::byte>& part) {
     const auto kind = static_cast<PartKind>(word & 0xff);
     const std::uint64_t number = word >> 8;
     const bool is_end = kind == PartKind::end;
+    if (is_end || kind == PartKind::no_stream) state.is_at_server = false;
     if (is_end && number == state.taken) {
         state.is_over = true;
         return Status::closed;

@@ -10,6 +10,7 @@
 #include <memory>
 #include <random>
 #include <span>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
@@ -240,6 +241,87 @@ TEST_P(KvServer, GetsManyKeysByOneCall) {
     }
 }
 
+/// That each of these, and none of what was asked for before, is answered.
+void gets_these_alone(Client& client, const std::vector<std::string>& names) {
+    std::vector<std::span<const std::byte>> keys;
+    for (const std::string& name : names) keys.push_back(bytes(name));
+    std::vector<int> told(names.size());
+    EXPECT_EQ(client.multi_get(
+                  keys,
+                  [&](std::size_t index, const Result& result, std::span<const std::byte> value) {
+                      ASSERT_LT(index, told.size());
+                      ++told[index];
+                      EXPECT_TRUE(result.ok());
+                      EXPECT_EQ(text(value), "of " + names[index]);
+                  },
+                  soon()),
+              base::Status::ok);
+    EXPECT_EQ(told, std::vector<int>(names.size(), 1));
+    EXPECT_EQ(client.outstanding(), 0U);
+}
+
+TEST_P(KvServer, HearsOfManyKeysThatWereGivenUpAndGivesTheirValuesToNoLaterCall) {
+    Serving serving{options()};
+    message::ClientOptions chosen = client_options();
+    chosen.window = 8;
+    Client client = serving.client(chosen);
+    std::vector<std::string> names;
+    std::vector<std::span<const std::byte>> keys;
+    for (int i = 0; i < 20; ++i) names.push_back("key " + std::to_string(i));
+    for (const std::string& name : names) {
+        keys.push_back(bytes(name));
+        ASSERT_TRUE(client.set(bytes(name), bytes("of " + name), soon()).ok());
+    }
+    const auto nobody = [](std::size_t, const Result&, std::span<const std::byte>) { FAIL(); };
+    serving.stop();  // so that nothing is answered
+    base::Cancellation cancellation;
+    cancellation.request();
+    EXPECT_EQ(client.multi_get(keys, nobody, base::Deadline::after(1ms)), base::Status::timed_out);
+    EXPECT_EQ(client.multi_get(keys, nobody, soon().cancelled_by(cancellation)),
+              base::Status::cancelled);
+    EXPECT_EQ(client.outstanding(), 0U);
+    serving.go_on();
+    gets_these_alone(client, {names[7], names[6]});
+
+    int handed_out = 0;
+    EXPECT_THROW((void)client.multi_get(
+                     keys,
+                     [&](std::size_t, const Result&, std::span<const std::byte>) {
+                         if (++handed_out == 3) throw std::runtime_error{"the third"};
+                     },
+                     soon()),
+                 std::runtime_error);
+    EXPECT_EQ(handed_out, 3);
+    EXPECT_EQ(client.outstanding(), 0U);
+    gets_these_alone(client, names);
+
+    // One key, the same way.
+    EXPECT_THROW((void)client.get(
+                     bytes(names[0]),
+                     [](std::span<const std::byte>) { throw std::runtime_error{"it"}; }, soon()),
+                 std::runtime_error);
+    EXPECT_EQ(client.outstanding(), 0U);
+    gets_these_alone(client, names);
+}
+
+TEST(KvServerAlone, IsNotAskedForManyKeysWhileAnswersToOtherRequestsAreOutstanding) {
+    Serving serving;
+    Client client = serving.client();
+    std::uint64_t id = 0;
+    ASSERT_EQ(client.submit(Command::ping, {}, id), base::Status::ok);
+    const std::vector<std::span<const std::byte>> keys{bytes("key")};
+    const auto nobody = [](std::size_t, const Result&, std::span<const std::byte>) { FAIL(); };
+    try {
+        (void)client.multi_get(keys, nobody, soon());
+        FAIL() << "whose answer would be the ping's?";
+    } catch (const base::Error& error) {
+        EXPECT_EQ(error.code(), base::ErrorCode::invalid_argument);
+        EXPECT_NE(std::string{error.what()}.find("1 requests"), std::string::npos) << error.what();
+    }
+    EXPECT_EQ(client.wait([&](const Answer& answer) { EXPECT_EQ(answer.id, id); }, soon()),
+              base::Status::ok);
+}
+
 TEST_P(KvServer, ServesManyClientsWhoCountTogether) {
     Serving serving{options()};
     constexpr int clients = 6;
@@ -468,6 +550,42 @@ TEST(KvServerAlone, RefusesWhatIsNoRequest) {
     EXPECT_EQ(code_of(empty, static_cast<std::uint16_t>(Command::set)), Code::key_error);
     EXPECT_EQ(code_of(empty, static_cast<std::uint16_t>(Command::ping)), Code::ok);
     EXPECT_EQ(code_of(empty, static_cast<std::uint16_t>(Command::dump)), Code::parsing_error);
+}
+
+TEST(KvServerAlone, KeepsItemsForTheTimesThatAStoreDoes) {
+    Serving serving;
+    Client client = serving.client();
+    Store store{{.memory_bytes = least_memory}};
+    const auto is_never = [](Store& of, std::string_view key) {
+        bool never = false;
+        of.get(bytes(key), [&](const Entry& entry) { never = !entry.expires_after.has_value(); });
+        return never;
+    };
+    struct Case {
+        const char* key;
+        std::chrono::nanoseconds time;
+        bool stays;
+        bool for_ever;
+    };
+    constexpr std::chrono::nanoseconds century = longest_time;
+    for (const Case& one :
+         {Case{"least", std::chrono::nanoseconds::min(), false, false},
+          Case{"-1 s", -1s, false, false}, Case{"-1 ns", -1ns, false, false},
+          Case{"0", 0ns, false, false}, Case{"an hour", 1h, true, false},
+          Case{"a century", century, true, false}, Case{"more", century + 1s, true, true},
+          Case{"most", std::chrono::nanoseconds::max(), true, true}}) {
+        const SetOptions options{.expires_after = one.time};
+        // What was there before is gone in any case.
+        ASSERT_TRUE(client.set(bytes(one.key), bytes("former"), soon()).ok());
+        ASSERT_EQ(store.set(bytes(one.key), bytes("former")).outcome, Outcome::ok);
+        EXPECT_EQ(client.set(bytes(one.key), bytes("v"), soon(), options).code, Code::ok)
+            << one.key;
+        EXPECT_EQ(store.set(bytes(one.key), bytes("v"), options).outcome, Outcome::ok) << one.key;
+        EXPECT_EQ(client.exists(bytes(one.key), soon()).ok(), one.stays) << one.key;
+        EXPECT_EQ(store.exists(bytes(one.key)), one.stays) << one.key;
+        EXPECT_EQ(is_never(serving.server().store(), one.key), one.for_ever) << one.key;
+        EXPECT_EQ(is_never(store, one.key), one.for_ever) << one.key;
+    }
 }
 
 TEST(KvServerAlone, TellsAFullStore) {

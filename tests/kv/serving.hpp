@@ -19,10 +19,7 @@ class Serving {
     explicit Serving(ServerOptions options = {},
                      const connect::Address& address = connect::Address::tcp("127.0.0.1", 0))
         : server_{Server::listen(address, std::move(options))} {
-        thread_ = std::jthread{[this] {
-            server_.adopt();
-            ended_ = server_.serve(base::Deadline::after(std::chrono::seconds{100}));
-        }};
+        go_on();
     }
     ~Serving() { stop(); }
     void stop() {
@@ -30,6 +27,13 @@ class Serving {
         server_.stop();
         thread_.join();
         server_.adopt();
+    }
+    /// From the beginning, and after stop().
+    void go_on() {
+        thread_ = std::jthread{[this] {
+            server_.adopt();
+            ended_ = server_.serve(base::Deadline::after(std::chrono::seconds{100}));
+        }};
     }
     /// What serve() answered, once a client has ended it.
     base::Status join() {

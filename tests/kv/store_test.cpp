@@ -2,10 +2,17 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
+#include <thread>
+#include <vector>
 
+#include "millrace/base/deadline.hpp"
 #include "millrace/base/error.hpp"
 #include "stores.hpp"
 
@@ -106,6 +113,147 @@ TEST_P(StoreCalls, TellsHowLongAnItemStays) {
     ASSERT_EQ(store.set(view("k"), view("v")).outcome, Outcome::ok);
     store.get(view("k"), [&](const Entry& entry) { left = entry.expires_after; });
     EXPECT_FALSE(left);
+}
+
+/// What another thread does to the item while it is read.
+struct Meanwhile {
+    const char* name;
+    void (*act)(Store& store, View key);
+    std::optional<bool> stays;  ///< the item that is read; none: it may
+};
+constexpr Meanwhile what_others_do[] = {
+    {"look for it", [](Store& store, View key) { EXPECT_TRUE(store.exists(key)); }, true},
+    {"read it",
+     [](Store& store, View key) { EXPECT_EQ(store.get(key, [](const Entry&) {}), Outcome::ok); },
+     true},
+    {"set a value of its length",
+     [](Store& store, View key) {
+         EXPECT_EQ(store.set(key, derived(7, 1000)).outcome, Outcome::ok);
+     },
+     false},
+    {"set a shorter one",
+     [](Store& store, View key) { EXPECT_EQ(store.set(key, view("new")).outcome, Outcome::ok); },
+     false},
+    {"erase it", [](Store& store, View key) { EXPECT_EQ(store.erase(key), Outcome::ok); }, false},
+    {"remove all", [](Store& store, View) { store.clear(); }, false},
+    {"set others until it is evicted",
+     [](Store& store, View key) {
+         for (std::uint64_t i = 0; i < 20'000 && store.exists(key); ++i) {
+             EXPECT_EQ(store.set(view("other " + std::to_string(i)), derived(i, 900)).outcome,
+                       Outcome::ok);
+         }
+     },
+     std::nullopt},
+};
+
+TEST_P(StoreCalls, AnItemThatIsReadHoldsUpNobodyAndStaysAsItIs) {
+    for (const Meanwhile& what : what_others_do) {
+        Store held{options_of(GetParam(), least_memory, WhenFull::evict)};
+        const Bytes value = derived(1, 1000);
+        // Also through the second way to an item.
+        for (const bool visits : {false, true}) {
+            ASSERT_EQ(held.set(view("key"), value).outcome, Outcome::ok);
+            std::atomic<bool> is_done{false};
+            std::thread other;
+            const auto read = [&](const Entry& entry) {
+                other = std::thread{[&] {
+                    what.act(held, view("key"));
+                    is_done = true;
+                }};
+                for (const auto deadline = base::Deadline::after(std::chrono::seconds{30});
+                     !is_done && !deadline.expired();) {
+                    std::this_thread::yield();
+                }
+                EXPECT_TRUE(is_done) << "they could not " << what.name << " while it was read";
+                EXPECT_EQ(text(entry.key), "key");
+                EXPECT_TRUE(std::ranges::equal(entry.value, value)) << what.name;
+            };
+            if (visits) {
+                (void)held.visit_from(Cursor::begin, [&](const Entry& entry) {
+                    if (text(entry.key) != "key") return true;
+                    read(entry);
+                    return false;
+                });
+            } else {
+                EXPECT_EQ(held.get(view("key"), read), Outcome::ok);
+            }
+            ASSERT_TRUE(other.joinable()) << what.name;
+            other.join();
+            if (what.stays.has_value()) {
+                EXPECT_EQ(value_in(held, view("key")) == text(value), *what.stays) << what.name;
+            }
+        }
+    }
+}
+
+TEST_P(StoreCalls, WhatWasReadWhileItLeftIsFreedBehindTheLastWhoReadsIt) {
+    // More of them than there is memory for.
+    constexpr std::size_t large = 500'000;
+    for (int i = 0; i < 100; ++i) {
+        ASSERT_EQ(store.set(view("key"), derived(1, large)).outcome, Outcome::ok) << i;
+        EXPECT_EQ(store.get(view("key"),
+                            [&](const Entry& entry) {
+                                std::thread{[&] {
+                                    EXPECT_EQ(store.erase(view("key")), Outcome::ok);
+                                }}.join();
+                                EXPECT_EQ(entry.value.size(), large);
+                                EXPECT_EQ(store.stats().items, 0U);
+                            }),
+                  Outcome::ok);
+    }
+    EXPECT_EQ(store.stats().item_bytes, 0U);
+}
+
+TEST_P(StoreCalls, AFullStoreTakesAValueForOneThatIsReadOnceItIsNot) {
+    constexpr std::size_t large = 500'000;
+    int count = 0;
+    while (store.set(view("key " + std::to_string(count)), derived(1, large)).outcome ==
+           Outcome::ok) {
+        ++count;
+    }
+    ASSERT_GT(count, 1);
+    std::thread other;
+    SetResult result{.outcome = Outcome::bad_key};
+    EXPECT_EQ(store.get(view("key 0"),
+                        [&](const Entry& entry) {
+                            other = std::thread{
+                                [&] { result = store.set(view("key 0"), derived(2, large)); }};
+                            EXPECT_TRUE(std::ranges::equal(entry.value, derived(1, large)));
+                        }),
+              Outcome::ok);
+    other.join();
+    EXPECT_EQ(result.outcome, Outcome::ok);
+    EXPECT_EQ(value_in(store, view("key 0")), text(derived(2, large)));
+}
+
+TEST_P(StoreCalls, ManyThreadsHaveOneItemAtATime) {
+    // More than an item can count: the last one has it by the lock.
+    constexpr int readers = 64;
+    const Bytes value = derived(1, 10'000);
+    ASSERT_EQ(store.set(view("key"), value).outcome, Outcome::ok);
+    std::atomic<int> here{0};
+    std::atomic<bool> is_over{false};
+    std::vector<std::thread> threads;
+    for (int i = 0; i < readers; ++i) {
+        threads.emplace_back([&] {
+            EXPECT_EQ(store.get(view("key"),
+                                [&](const Entry& entry) {
+                                    ++here;
+                                    while (!is_over) std::this_thread::yield();
+                                    EXPECT_TRUE(std::ranges::equal(entry.value, value));
+                                }),
+                      Outcome::ok);
+        });
+    }
+    for (const auto deadline = base::Deadline::after(std::chrono::seconds{60});
+         here != readers && !deadline.expired();) {
+        std::this_thread::yield();
+    }
+    EXPECT_EQ(here, readers);
+    is_over = true;
+    for (std::thread& one : threads) one.join();
+    EXPECT_EQ(store.set(view("key"), view("new")).outcome, Outcome::ok);
+    EXPECT_EQ(value_in(store, view("key")), "new");
 }
 
 TEST_P(StoreCalls, SweepFreesWhatIsOverAndGoesOnWhereItWas) {

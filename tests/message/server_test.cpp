@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <random>
 #include <stdexcept>
 #include <string>
@@ -663,6 +664,70 @@ TEST_P(Servers, TellHandlersWhenAClientStopsWaiting) {
     const auto left = call(Deadline::after(100s));
     EXPECT_GT(left, 10s);
     EXPECT_LE(left, 101s);
+}
+
+TEST_P(Servers, TellHandlersOfADeadlineThatPassesWhileTheyHaveTheRequest) {
+    // Waits until the deadline has passed, which it does while this goes on.
+    Running running{options(), [](Request& request) {
+                        const Deadline first = request.deadline();
+                        const Deadline end = patience();
+                        while (!request.deadline().expired() && !end.expired()) {
+                        }
+                        const bool is_same = request.deadline().point() - first.point() < 1s;
+                        const bool has_passed = request.deadline().expired() && is_same;
+                        (void)request.answer(std::as_bytes(std::span{&has_passed, 1}));
+                    }};
+    Client client = running.connect();
+    std::uint64_t id = 0;
+    ASSERT_EQ(client.submit({}, id, {.deadline = Deadline::after(20ms)}), Status::ok);
+    ASSERT_EQ(client.wait(
+                  [](const Answer& answer) {
+                      ASSERT_EQ(answer.outcome, Outcome::ok);
+                      ASSERT_EQ(answer.payload.size(), 1U);
+                      EXPECT_EQ(answer.payload[0], std::byte{1});
+                  },
+                  patience()),
+              Status::ok);
+}
+
+TEST_P(Servers, TellHandlersOfADeadlineThatHasPassedWhileTheyPutTheRequestOff) {
+    std::optional<base::Clock::time_point> latest;  // that it can be, as it was taken before
+    Running running{options(), [&](Request& request) {
+                        if (!latest.has_value()) {
+                            latest = base::Clock::now() + 100ms;
+                            ASSERT_EQ(request.put_off(), Status::ok);
+                            return;
+                        }
+                        if (request.put_off_at() == 0) {
+                            while (base::Clock::now() < *latest) {
+                            }
+                        } else {
+                            // Two clocks are read for it, between which this thread may be away.
+                            auto least = base::Clock::time_point::max();
+                            for (int i = 0; i < 1000; ++i) {
+                                least = std::min(least, request.deadline().point());
+                            }
+                            EXPECT_LE(least, *latest + 1ms);
+                        }
+                        (void)request.answer({});
+                    }};
+    Client client = running.connect();
+    std::uint64_t id = 0;
+    client.begin_batch();
+    ASSERT_EQ(client.submit({}, id, {.deadline = Deadline::after(100ms)}), Status::ok);
+    ASSERT_EQ(client.submit({}, id), Status::ok);
+    client.end_batch();
+    int answered = 0;
+    while (client.outstanding() != 0) {
+        ASSERT_EQ(client.wait(
+                      [&](const Answer& answer) {
+                          EXPECT_EQ(answer.outcome, Outcome::ok);
+                          ++answered;
+                      },
+                      patience()),
+                  Status::ok);
+    }
+    EXPECT_EQ(answered, 2);
 }
 
 /// Clients of unequal loads who all have asked before their server looks, round by round, each of

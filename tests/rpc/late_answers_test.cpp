@@ -1,9 +1,6 @@
 // Answers to calls that were taken back: whatever the design and however large, they find nobody,
 // and no later call. And of calls whose connections break under them: each is executed once at
 // most.
-#include <sys/socket.h>
-#include <sys/un.h>
-
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -161,28 +158,6 @@ struct Once {
     using Request = std::uint64_t;
     using Response = std::uint64_t;
 };
-
-/// Breaks the connections that a listener of this process has accepted at `address`, as a network
-/// would. How many.
-int break_connections(std::string_view address) {
-    int broken = 0;
-    for (int descriptor = 3; descriptor < 256; ++descriptor) {
-        int listens = 0;
-        socklen_t length = sizeof listens;
-        if (getsockopt(descriptor, SOL_SOCKET, SO_ACCEPTCONN, &listens, &length) != 0) continue;
-        sockaddr_un name{};
-        length = sizeof name;
-        if (listens != 0 ||
-            getsockname(descriptor, reinterpret_cast<sockaddr*>(&name), &length) != 0 ||
-            name.sun_family != AF_UNIX || length <= sizeof(sa_family_t) + 1) {
-            continue;
-        }
-        const std::string_view path{name.sun_path + 1, length - sizeof(sa_family_t) - 1};
-        if (!address.ends_with(path)) continue;
-        if (shutdown(descriptor, SHUT_RDWR) == 0) ++broken;
-    }
-    return broken;
-}
 
 class Broken : public testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(Sessions, Broken, testing::Values("ends", "resumes", "shared"),

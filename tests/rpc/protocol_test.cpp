@@ -163,6 +163,18 @@ TEST(LatenessOfRequests, ForgivesClocksThatRunApart) {
     }
 }
 
+TEST(LatenessOfRequests, ForgivesThatHoweverOftenTheyCome) {
+    // The same clocks, and requests each microsecond, and at any other pace.
+    for (const std::uint64_t pace : {1U, 999U, 1'000U, 4'999U, 5'001U, 7'777U}) {
+        Lateness lateness;
+        EXPECT_EQ(lateness.age(0, 0), 0U);
+        for (std::uint64_t i = 1; i < 200'000; ++i) {
+            const std::uint64_t sent_at = i * pace;
+            ASSERT_LE(lateness.age(sent_at, sent_at + sent_at / 10'000), 1U) << pace << " " << i;
+        }
+    }
+}
+
 /// A client that says what it likes.
 class Liar {
   public:

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -125,6 +127,28 @@ class Running {
 
     test::ServingThread<Server> thread_;
 };
+
+/// Breaks the connections that a listener of this process has accepted at `address`, as a network
+/// would. How many.
+inline int break_connections(std::string_view address) {
+    int broken = 0;
+    for (int descriptor = 3; descriptor < 256; ++descriptor) {
+        int listens = 0;
+        socklen_t length = sizeof listens;
+        if (getsockopt(descriptor, SOL_SOCKET, SO_ACCEPTCONN, &listens, &length) != 0) continue;
+        sockaddr_un name{};
+        length = sizeof name;
+        if (listens != 0 ||
+            getsockname(descriptor, reinterpret_cast<sockaddr*>(&name), &length) != 0 ||
+            name.sun_family != AF_UNIX || length <= sizeof(sa_family_t) + 1) {
+            continue;
+        }
+        const std::string_view path{name.sun_path + 1, length - sizeof(sa_family_t) - 1};
+        if (!address.ends_with(path)) continue;
+        if (shutdown(descriptor, SHUT_RDWR) == 0) ++broken;
+    }
+    return broken;
+}
 
 /// A dispatcher that a thread runs until it is stopped.
 class Dispatching {

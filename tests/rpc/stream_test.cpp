@@ -24,6 +24,16 @@
 #include "support/extent.hpp"
 
 namespace millrace::rpc {
+
+/// A part that is written, and that no reader understands.
+struct OddPart {};
+template <>
+struct Codec<OddPart> {
+    static constexpr std::string_view name = "odd";
+    static std::vector<std::byte> encode(const OddPart&) { return std::vector<std::byte>(8); }
+    static bool decode(std::span<const std::byte>, OddPart&) { return false; }
+};
+
 namespace {
 
 using namespace std::chrono_literals;
@@ -38,6 +48,12 @@ struct Count {
     static constexpr std::string_view name = "count";
     using Request = Range;
     using Part = Pair;  ///< which range, which number
+};
+
+struct CountOdd {
+    static constexpr std::string_view name = "count odd";
+    using Request = Range;
+    using Part = OddPart;
 };
 
 /// Writes the numbers of a range in a thread of its own.
@@ -378,6 +394,48 @@ TEST(StreamReaders, WaitForAPlaceThatOtherCallsHaveTaken) {
     while (answered != 4) ASSERT_EQ(client.wait(patience()), Status::ok);
     EXPECT_EQ(sink.finish(), Status::ok);
     EXPECT_EQ(reader.next(part, patience()), Status::closed);
+}
+
+TEST(StreamEnds, ByAPartThatTheReaderCannotReadReachTheWriterOnceThereIsAPlaceToSaySo) {
+    std::mutex mutex;
+    std::optional<Sink<OddPart>> sink;
+    std::vector<Reply<Sum>> aside;
+    Running running{{}, [&](Server& server) {
+                        server.handle<CountOdd>([&](const Range&, Sink<OddPart> given) {
+                            const std::lock_guard guard{mutex};
+                            (void)given.write({});
+                            sink.emplace(std::move(given));
+                        });
+                        server.handle<Add>([&](const Pair&, Call<Add>& call) {
+                            const std::lock_guard guard{mutex};
+                            aside.push_back(call.defer());
+                        });
+                    }};
+    ClientOptions options;
+    options.messages.window = 2;
+    Client client = running.connect<CountOdd, Add>(options);
+    {
+        auto reader = client.open<CountOdd>({}, patience(), 1);
+        while (client.outstanding() != 0) ASSERT_EQ(client.wait(patience()), Status::ok);
+        for (std::uint64_t i = 0; i < 2; ++i) {
+            ASSERT_EQ(client.submit<Add>(
+                          {i, i}, [](const Result<Sum>&) {}, patience()),
+                      Status::ok);
+        }
+        OddPart part;
+        ASSERT_EQ(reader.next(part, patience()), Status::peer_lost);
+        EXPECT_EQ(reader.error().code, Code::bad_answer);
+        EXPECT_TRUE(sink->is_wanted()) << "the window was full of calls: nothing could be said";
+    }
+    ASSERT_TRUE(comes_true([&] {
+        const std::lock_guard guard{mutex};
+        return aside.size() == 2;
+    }));
+    for (Reply<Sum>& reply : aside) EXPECT_EQ(reply.answer({}), Status::ok);
+    ASSERT_EQ(client.wait(patience()), Status::ok);
+    ASSERT_EQ(client.wait(patience()), Status::ok);
+    EXPECT_EQ(client.wait(patience()), Status::empty);
+    EXPECT_TRUE(comes_true([&] { return !sink->is_wanted(); }));
 }
 
 TEST(StreamReaders, WaitForAPlaceUntilTheirDeadline) {

@@ -109,6 +109,11 @@ TEST_F(Kv, ForgetsWhatExpires) {
     serve();
     ASSERT_TRUE(ask({"set", "goes", "v", "--expires", "0.001"}).exit.success());
     ASSERT_TRUE(ask({"set", "stays", "v", "--expires", "1000"}).exit.success());
+    for (const char* none : {"0", "-1"}) {
+        ASSERT_TRUE(ask({"set", "never", "there"}).exit.success());
+        ASSERT_TRUE(ask({"set", "never", "v", "--expires", none}).exit.success());
+        EXPECT_FALSE(ask({"get", "never"}).exit.success()) << none;
+    }
     const auto is_over = std::chrono::steady_clock::now() + std::chrono::seconds{30};
     while (ask({"exists", "goes"}).exit.success()) {
         ASSERT_LT(std::chrono::steady_clock::now(), is_over);
@@ -258,6 +263,17 @@ TEST_F(Kv, IsLoadedByAsManyThreadsAsTheBenchWasToldTo) {
         for (const auto& calls : told["per_client"]) EXPECT_GT(calls, 0) << told;
     }
     EXPECT_FALSE(ask({"bench", "--clients", "2", "--threads", "3"}).exit.success());
+}
+
+TEST_F(Kv, GreetsInThreeLines) {
+    serve({"--when-full", "evict"});
+    EXPECT_NE(server_->read_line().value_or("").find("1024 clients, by rc"), std::string::npos);
+    EXPECT_EQ(server_->read_line(),
+              "at most 1073741824 bytes, table libcuckoo; when full, items long unused go");
+    server_->send_signal(SIGTERM);
+    const std::string said = server_->read_all();
+    EXPECT_TRUE(said.starts_with("served 0 requests")) << said;
+    EXPECT_TRUE(server_->wait().success());
 }
 
 TEST_F(Kv, IsServedByAsManyThreadsAsItWasToldTo) {

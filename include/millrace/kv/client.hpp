@@ -1,8 +1,8 @@
 // A client of a key-value server: one request at a time, several, or many at once.
 //
 //     auto client = kv::Client::connect(address, {}, deadline);
-//     client.set(kv::bytes("name"), kv::bytes("value"), deadline);
-//     client.get(kv::bytes("name"), [](std::span<const std::byte> value) { … }, deadline);
+//     kv::Result result = client.set(kv::bytes("name"), kv::bytes("value"), deadline);
+//     result = client.get(kv::bytes("name"), [](std::span<const std::byte> value) { … }, deadline);
 //
 // What became of a request is a Code (protocol.hpp); Code::unanswered says that there is no answer,
 // and Result::outcome why: the server may have carried it out then. What lets requests travel, in
@@ -164,18 +164,30 @@ class Client {
 
     /// Gets many keys at once, as many on their way as the window allows. `take(index, const
     /// Result&, std::span<const std::byte> value)` is called once for each, in any order, and must
-    /// not use this client. Requires that nothing is outstanding. `ok`: for all; otherwise it ended
-    /// with this, and those that were not handed out have no answer.
+    /// not use this client. `ok`: for all; otherwise it ended with this, and those that were not
+    /// handed out have no answer. Whatever ends it, a `take` that throws too, it leaves nothing:
+    /// what has no answer is taken back, as by cancel(). Throws Error (invalid_argument): answers
+    /// to other requests are outstanding.
     template <class Take>
     base::Status multi_get(std::span<const std::span<const std::byte>> keys, Take&& take,
                            const base::Deadline& deadline) {
+        check_nothing_is_outstanding();
         std::size_t next = 0;
         std::uint64_t first = 0;
+        sent_.clear();
+        /// What this leaves without an answer.
+        struct TakingBack {
+            Client* client;
+            const std::uint64_t* first;
+            ~TakingBack() {
+                if (client->outstanding() != 0) client->take_back_from(*first);
+            }
+        };
+        const TakingBack taking_back{this, &first};
         const auto hand_out = [&](const Answer& answer) {
             // Requests are numbered one behind the other, and refused keys were not sent.
             take(sent_[static_cast<std::size_t>(answer.id - first)], answer.result, answer.value);
         };
-        sent_.clear();
         while (next < keys.size() || outstanding() != 0) {
             base::Status status = base::Status::full;
             if (next < keys.size()) {
@@ -184,14 +196,16 @@ class Client {
                     continue;
                 }
                 std::uint64_t id = 0;
+                sent_.push_back(next);
                 status = outstanding() == 0
                              ? submit(Command::get, {.key = keys[next]}, id, deadline)
                              : submit(Command::get, {.key = keys[next]}, id);
                 if (status == base::Status::ok) {
-                    if (sent_.empty()) first = id;
-                    sent_.push_back(next++);
+                    if (sent_.size() == 1) first = id;
+                    ++next;
                     continue;
                 }
+                sent_.pop_back();
                 if (status != base::Status::full) return status;
             }
             status = wait(hand_out, deadline);
@@ -222,6 +236,10 @@ class Client {
     [[nodiscard]] static Result read(std::span<const std::byte> payload,
                                      std::span<const std::byte>& rest) noexcept;
     [[nodiscard]] static Answer translated(const message::Answer& answer) noexcept;
+    /// Throws Error (invalid_argument).
+    void check_nothing_is_outstanding() const;
+    /// Of multi_get's requests, the first of which has this number, those without an answer.
+    void take_back_from(std::uint64_t first) noexcept;
 
     message::Client client_;
     bool resumes_;                   ///< its session may go on behind the end of a connection

@@ -4,7 +4,7 @@
 //
 //   request   u8 flags | u24 key bytes | u32 value bytes
 //             [u64 version]      if request_has_version
-//             [u64 microseconds] if request_expires
+//             [u64 microseconds] if request_expires: SetOptions::expires_after; 0: no time at all
 //             key, value
 //   answer    u8 code | 56 bits of version, then what the code and the command say
 //
@@ -132,9 +132,9 @@ inline void write(const RequestParts& parts, std::span<std::byte> room) noexcept
     put(&head, sizeof head);
     if (parts.options.if_version) put(&*parts.options.if_version, 8);
     if (parts.options.expires_after) {
-        // At least one: less than that would not be "expires at once", but "never".
-        const auto microseconds = static_cast<std::uint64_t>(
-            std::chrono::ceil<std::chrono::microseconds>(*parts.options.expires_after).count());
+        const std::int64_t asked =
+            std::chrono::ceil<std::chrono::microseconds>(*parts.options.expires_after).count();
+        const std::uint64_t microseconds = asked > 0 ? static_cast<std::uint64_t>(asked) : 0;
         put(&microseconds, 8);
     }
     put(parts.key.data(), parts.key.size());

@@ -26,6 +26,8 @@ namespace millrace::kv {
 inline constexpr std::size_t longest_key = std::size_t{1} << 16;    ///< bytes; the shortest has 1
 inline constexpr std::size_t longest_value = std::size_t{1} << 20;  ///< 0 is legal
 inline constexpr std::uint64_t least_memory = std::uint64_t{8} << 20;
+/// A century: an item that is to be there for longer is there for ever.
+inline constexpr std::chrono::hours longest_time{100 * 366 * 24};
 
 /// Of an item: greater with every change that the store makes, of whichever key. 0: no item.
 using Version = std::uint64_t;
@@ -85,7 +87,9 @@ struct Entry {
 struct SetOptions {
     /// Only if the item has this version; 0: only if there is none. Otherwise `conflict`.
     std::optional<Version> if_version{};
-    /// From now on; more than 0. Not given: never.
+    /// How long the item is there, from now on. Not given, or more than longest_time: for ever. 0
+    /// or less: not at all; it is set, so that the former one is gone, and nobody finds it. The
+    /// same wherever it is said: here, by a client (which rounds up to microseconds), by a command.
     std::optional<std::chrono::nanoseconds> expires_after{};
 };
 
@@ -117,8 +121,10 @@ class Store {
     Store& operator=(const Store&) = delete;
     ~Store();
 
-    /// Hands the item to `take(const Entry&)`, which must be short and must not use the store: the
-    /// item stays as it is, and where it is, meanwhile. `ok`, `not_found`, `bad_key`.
+    /// Hands the item to `take(const Entry&)`, which must not use the store: the item stays as it
+    /// is, and where it is, meanwhile, whatever others do. Nobody waits for it but who finds a full
+    /// store and can only write there; and, of an item that more than 63 threads have at once, who
+    /// needs the lock. `ok`, `not_found`, `bad_key`.
     template <class Take>
     Outcome get(std::span<const std::byte> key, Take&& take) {
         using Callable = std::remove_reference_t<Take>;
@@ -139,7 +145,7 @@ class Store {
     void clear() noexcept;
     /// Each item that is there all the while, once; of those that come and go meanwhile, any. What
     /// is set anew meanwhile, or is in use where others are evicted, may lie elsewhere then: it is
-    /// met once, twice or not. As get(): short, and without the store.
+    /// met once, twice or not. As get(): without the store.
     void for_each(const std::function<void(const Entry&)>& visit) const;
     /// A piece of for_each, from `from` on: until `visit` returns false, which leaves the item that
     /// it was handed to the next piece, or until many places were passed that hold nothing. Where

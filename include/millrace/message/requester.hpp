@@ -2,6 +2,10 @@
 // commit and a look for answers. Included by client.hpp and dispatcher.hpp, which say what their
 // statuses mean.
 //
+// What gives up in the middle: call() and answer_to() take their request back, so that what they
+// leave is nothing. submit() with a deadline either sends the request or does not. poll() and
+// wait() take nothing back: what has no answer stays the program's, to wait for or to cancel().
+//
 //     client.call(64, [](std::span<std::byte> room) { … },        // both in place, at a Client
 //                 [](std::span<const std::byte> answer) { … }, deadline);   // and at a Port
 #pragma once
@@ -50,7 +54,8 @@ class Requester {
 
     /// Sends a request of `size` bytes that `fill(std::span<std::byte>)` writes in place, where it
     /// is read or sent from, and sets `id` to its number. `fill` returns nothing, or how many bytes
-    /// it used. If it throws, nothing is sent. It must not use this end. Answers as the end's
+    /// it used. If it throws, nothing is sent. It must not use this end: if it has sent by it,
+    /// Error (invalid_argument) is thrown, and what it wrote is not sent. Answers as the end's
     /// submit() of a copy.
     template <class Fill>
     base::Status submit(std::size_t size, Fill&& fill, std::uint64_t& id,
@@ -76,7 +81,8 @@ class Requester {
     }
 
     /// Hands the next answer to `take(const Answer&)`, whichever it is. `empty`; otherwise as the
-    /// end says. If `take` throws, the answer stays the next. It must not use this end.
+    /// end says. If `take` throws, the answer stays the next. It must not use this end: if it has
+    /// taken the answer there, Error (invalid_argument) is thrown, and nothing more is taken.
     template <class Take>
     base::Status poll(Take&& take) {
         Answer answer;
@@ -94,7 +100,8 @@ class Requester {
 
     /// Replaces `answer` by the answer, or the text of Outcome::failed. Answers to other requests
     /// that come meanwhile are kept for poll() and wait(). A deadline that has passed: `timed_out`,
-    /// and nothing is sent. An answer that comes too late is dropped.
+    /// and nothing is sent. A call that ends without its answer, whatever ends it, leaves nothing:
+    /// the request is taken back as by cancel(), and its answer is handed to nobody.
     Outcome call(std::span<const std::byte> request, std::vector<std::byte>& answer,
                  const base::Deadline& deadline, std::uint16_t procedure = 0) {
         return call(
@@ -116,7 +123,8 @@ class Requester {
         return answer_to(id, take, said.deadline);
     }
     /// Without copies: `fill` as submit(), `take(std::span<const std::byte>)`, or
-    /// `take(const Answer&)`, gets the answer, or the text, in place, and only if there is one.
+    /// `take(const Answer&)`, gets the answer, or the text, in place, and only if there is one. If
+    /// it throws, the answer has been taken all the same.
     template <class Fill, class Take>
     Outcome call(std::size_t size, Fill&& fill, Take&& take, const base::Deadline& deadline,
                  std::uint16_t procedure = 0) {
@@ -139,9 +147,15 @@ class Requester {
     /// The answer to what submit() gave that number, as call() takes it: its second half.
     template <class Take>
     Outcome answer_to(std::uint64_t id, Take&& take, const base::Deadline& deadline) {
+        /// Also if `take` throws: nobody else asks for it.
+        struct Passing {
+            End* end;
+            ~Passing() { end->pass(); }
+        };
         Answer answer;
         const base::Status status = end().look_for(id, answer, deadline);
         if (status != base::Status::ok) return outcome_of(status);
+        const Passing passing{&end()};
         if (answer.outcome <= Outcome::failed) {
             if constexpr (std::is_invocable_v<Take&, const Answer&>) {
                 take(std::as_const(answer));
@@ -149,9 +163,7 @@ class Requester {
                 take(answer.payload);
             }
         }
-        const Outcome outcome = answer.outcome;
-        end().pass();
-        return outcome;
+        return answer.outcome;
     }
 
   private:

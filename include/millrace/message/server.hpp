@@ -2,7 +2,7 @@
 // come and go, each by a channel of its own, and finds those who have written by a scan of memory.
 //
 //     auto server = message::Server::listen(connect::Address::parse(":7000"));
-//     server.serve([](message::Request& request) { request.answer(request.payload()); }, deadline);
+//     (void)server.serve([](message::Request& it) { (void)it.answer(it.payload()); }, deadline);
 //
 // A handler answers at once, or later, from any thread, by the Reply that defer() gives. Every
 // request has one answer: where the handler gives none, throws, or too much is pending, the client
@@ -34,6 +34,7 @@
 #include <utility>
 #include <vector>
 
+#include "millrace/base/clock.hpp"
 #include "millrace/base/deadline.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/status.hpp"
@@ -255,11 +256,14 @@ class Request {
     [[nodiscard]] std::uint64_t id() const noexcept { return header_.id; }
     /// What the client set; 0 otherwise.
     [[nodiscard]] std::uint16_t procedure() const noexcept { return header_.procedure; }
-    /// When the client stops waiting, counted from this call on; never, if it said nothing.
+    /// When the client stops waiting: limit() after the server took the request, however late this
+    /// is asked and however long it was put off. Never, if the client said nothing.
     [[nodiscard]] base::Deadline deadline() const noexcept {
-        return header_.limit_us == 0
-                   ? base::Deadline::never()
-                   : base::Deadline::after(std::chrono::microseconds{header_.limit_us});
+        return header_.limit_us == 0 ? base::Deadline::never() : deadline_from_taken();
+    }
+    /// How long the client waits, as it said when it sent the request; 0: for ever.
+    [[nodiscard]] std::chrono::microseconds limit() const noexcept {
+        return std::chrono::microseconds{header_.limit_us};
     }
 
     /// Sends a copy of `payload`. Once for each request: `ok`; `too_large`, the client takes no
@@ -314,7 +318,13 @@ class Request {
     friend class Server;
     Request(detail::Serving* server, void* peer, ClientId client, const SessionHeader& header,
             std::span<const std::byte> payload) noexcept
-        : server_{server}, peer_{peer}, client_{client}, header_{header}, payload_{payload} {}
+        : server_{server},
+          peer_{peer},
+          client_{client},
+          header_{header},
+          payload_{payload},
+          taken_at_{header.limit_us == 0 ? 0 : base::ticks()} {}
+    [[nodiscard]] base::Deadline deadline_from_taken() const noexcept;
     [[gnu::noinline]] base::Status answer_alone(std::span<const std::byte> payload);
     [[gnu::noinline]] base::Status answer_in_batch(std::span<const std::byte> payload);
     base::Status claim(std::size_t size, std::span<std::byte>& room);
@@ -332,6 +342,7 @@ class Request {
         header_.id = run.taken;
         header_.procedure = head.what;
         header_.limit_us = head.number;
+        if (head.number != 0) taken_at_ = base::ticks();
         stage_ = Stage::open_in_batch;
         return true;
     }
@@ -341,6 +352,7 @@ class Request {
     ClientId client_;
     SessionHeader header_;
     std::span<const std::byte> payload_;
+    std::uint64_t taken_at_;  ///< ticks; only if the client has said how long it waits
     enum class Stage : std::uint8_t {
         open,
         open_in_batch,     ///< its answer may go with others in one message
@@ -430,6 +442,15 @@ class Server {
     /// with 0. It must not use the server, nor throw.
     /// None: nobody is told.
     void on_unwanted(std::function<void(ClientId, std::uint64_t id)> call);
+    /// What a handler knows of a client goes with it to another server of the group
+    /// (ServerGroup::move). `leaves` gives that, in place of the last call by on_unwanted(), in the
+    /// thread of the server that the client leaves; it owes the client no answer then. `comes` is
+    /// called in the thread of the server where it goes on, before the client's next request, with
+    /// its number there. A client that ends on its way has only what `leaves` gave destroyed. Both
+    /// must not use the server, and `comes` must not throw.
+    using Knowledge = std::shared_ptr<void>;
+    void on_moved(std::function<Knowledge(ClientId)> leaves,
+                  std::function<void(ClientId, Knowledge)> comes);
 
     /// From now on it belongs to the calling thread.
     void adopt() noexcept;

@@ -1,7 +1,7 @@
 // Servers of several threads at one address, and the clients distributed among them.
 //
 //     auto group = message::ServerGroup::listen(address, {}, {.count = 4});
-//     group.serve([](message::Request& request) { … }, deadline);   // called by all four threads
+//     (void)group.serve([](message::Request& request) { … }, deadline);      // by all four threads
 //
 // Each thread has a Server of its own, with all that belongs to one: no request waits for another
 // thread, and nothing is locked on its way. A client belongs to one of them from its first word on,
@@ -9,7 +9,7 @@
 // ServerThreads::balance_every): a client that comes back asks for the server that keeps it
 // (session.hpp), so that requests are known again, and answers that were deferred find it. A client
 // is moved when it is owed nothing, so a Reply never changes hands; for handlers it has left, and
-// another one has come.
+// another one has come, unless they hand on what they know of it (Server::on_moved).
 //
 // A group of one is a Server, at the same cost. Source: work 001, section 4.2, whose server has one
 // thread; the threads of work 004's servers (section 4.1) each have their own clients, too.
@@ -49,8 +49,8 @@ struct ServerThreads {
     std::vector<int> nodes{};
     /// How often a thread that takes more requests than another one lets a client go there, if that
     /// makes them more equal: of what it took since the last time, a quarter more. 1 ms at least;
-    /// 0: never. A server that sleeps wakes for it. Where rpc::Server is built on the group, the
-    /// streams of a client that goes end, as if it had left.
+    /// 0: never. A server that sleeps wakes for it. What a handler knows of a client goes with it
+    /// if the handler says so (Server::on_moved), as those of rpc::Server do.
     std::chrono::nanoseconds balance_every{0};
 };
 

@@ -3,8 +3,8 @@
 //
 //     auto client = rpc::Client::connect<Get, Put>(address, {}, deadline);
 //     const rpc::Result<Value> value = client.call<Get>({.key = 7}, deadline);
-//
-//     client.submit<Get>({.key = 7}, [&](rpc::Result<Value> value) { … }, deadline);
+//     const auto take = [&](rpc::Result<Value> value) { … };
+//     if (client.submit<Get>({.key = 7}, take, deadline) != base::Status::ok) …
 //     while (client.wait(deadline) == base::Status::ok) {}      // calls what has its answer
 //
 // Right after it has connected, a client asks the server for its table of procedures; whoever uses
@@ -291,6 +291,8 @@ class ClientCore {
     [[nodiscard]] bool has_cancellable() const noexcept { return cancellable_ != 0; }
     /// Ends what was submitted and is over. How many.
     std::size_t expire();
+    /// Nobody reads it any more. The server is told, at once or as soon as there is room.
+    void give_up_stream(std::uint64_t number) noexcept;
 
     /// A request found no room: a wait for which there is no answer is for room.
     void note_full() noexcept { was_full_ = true; }
@@ -379,6 +381,7 @@ class ClientCore {
     void resolve_all();
     template <class Ask>
     base::Status look(Ask&& ask);
+    void say_unwanted();
 
     Path messages_;
     ClientOptions options_;
@@ -409,6 +412,7 @@ class ClientCore {
     std::uint64_t unsent_ = first_unsent;  ///< numbers of calls that were put off unsent
     static constexpr std::uint64_t first_unsent = std::uint64_t{1} << 63;
     std::vector<std::uint64_t> taken_back_;  ///< while away
+    std::vector<std::uint64_t> unwanted_streams_;  ///< of which the server was not told yet
     std::optional<std::vector<ProcedureReport>> table_away_;
     message::ClientStats stats_away_;
     ClientStats counts_;

@@ -33,14 +33,34 @@ struct Type {
     friend bool operator==(const Type&, const Type&) = default;
 };
 
-template <class P>
-concept StreamProcedure = Carried<typename P::Request> && Carried<typename P::Part> && requires {
-    { P::name } -> std::convertible_to<std::string_view>;
+namespace detail {
+/// Of a T that a procedure carries. A concept that T does not fulfil would be told of in the last
+/// of many lines of an error, and this is the first.
+template <class T>
+struct Checked {
+    static_assert(Carried<T>,
+                  "specialise rpc::Codec<T> for what this procedure carries: T is neither a plain "
+                  "struct (trivially copyable) nor bytes, see millrace/rpc/codec.hpp");
+    static constexpr bool is_carried = true;
 };
+}  // namespace detail
+
 template <class P>
-concept UnaryProcedure = Carried<typename P::Request> && Carried<typename P::Response> && requires {
-    { P::name } -> std::convertible_to<std::string_view>;
-};
+concept StreamProcedure =
+    requires {
+        { P::name } -> std::convertible_to<std::string_view>;
+        typename P::Request;
+        typename P::Part;
+    } && detail::Checked<typename P::Request>::is_carried &&
+    detail::Checked<typename P::Part>::is_carried;
+template <class P>
+concept UnaryProcedure =
+    requires {
+        { P::name } -> std::convertible_to<std::string_view>;
+        typename P::Request;
+        typename P::Response;
+    } && detail::Checked<typename P::Request>::is_carried &&
+    detail::Checked<typename P::Response>::is_carried;
 template <class P>
 concept Procedure = UnaryProcedure<P> || StreamProcedure<P>;
 
