@@ -197,7 +197,9 @@ namespace {
 /// What a server has before it listens.
 struct Made {
     Made(const ServerOptions& options, const ChannelOptions& channel)
-        : link{link_options(channel, server_service)}, wires{options, link} {
+        : link{link_options(channel, {options.service, server_service.version})},
+          wires{options, link} {
+        link.protocol = options.protocol;
         link.accepted = options.transports;
         if (options.receives == Receives::shared) {
             shared =
