@@ -58,8 +58,7 @@ test: ## build and run all tests; SANITIZE=address,undefined or SANITIZE=thread 
 	@$(install_packages) build test
 	@$(call configure,$(PRESET))
 	@$(call compile,$(PRESET))
-	@$(UNRANDOMISED) ctest --test-dir build/$(PRESET) --output-on-failure --no-tests=error \
-	    --timeout 300 --no-label-summary --parallel $(TEST_JOBS)
+	@$(UNRANDOMISED) scripts/run-tests build/$(PRESET) --parallel $(TEST_JOBS)
 
 test-kernel: ## the two-process tests on the kernel's soft-RoCE device, in a virtual machine
 	@$(install_packages) build test kernel

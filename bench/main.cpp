@@ -23,6 +23,7 @@
 #include "rpc/run_rpc.hpp"
 #include "rpc/write_profile.hpp"
 #include "stream/run_stream.hpp"
+#include "syntax.hpp"
 #include "usage.hpp"
 #include "verbs/run_verbs.hpp"
 
@@ -83,7 +84,8 @@ void add_link(CLI::App& parent, Action& chosen) {
 template <class Options>
 void add_study(CLI::App& command, Options& options) {
     add_json(command, options.json);
-    command.add_option("--plots", options.plots, "Draw every figure into this folder");
+    command.add_option("--plots", options.plots, "Draw every figure into this folder")
+        ->type_name("FOLDER");
     command.add_option("--repeats", options.repeats, "Runs of each point")
         ->transform(whole_between(1, 100))
         ->capture_default_str();
@@ -105,9 +107,11 @@ void add_flow(CLI::App& parent, Action& chosen) {
             for (const auto& table : tables) options->figures.push_back("table " + table);
         },
         "Only these: 6.1, 6.2; may be given several times");
-    command->add_option("--mode", options->modes,
-                        "Only in these modes (docs/modes.md). Else fast, and shaped as the "
-                        "networks of the work: 10g or 40g, latency=1us");
+    command
+        ->add_option("--mode", options->modes,
+                     "Only in these modes (docs/modes.md). Else fast, and shaped as the "
+                     "networks of the work: 10g or 40g, latency=1us")
+        ->type_name(tools::mode_words);
     add_study(*command, *options);
     command->add_option("--limit", options->limit, "Seconds that a run measures at most")
         ->transform(fraction_between(0.01, 600.0))
@@ -125,9 +129,11 @@ std::shared_ptr<StudyOptions> add_study_options(CLI::App& command, int repeats =
     options->repeats = repeats;
     command.add_option("--figure", options->figures,
                        "Only these, as the work numbers them; may be given several times");
-    command.add_option("--mode", options->modes,
-                       "Only in these modes (docs/modes.md). Else fast, and shaped as the network "
-                       "of the work");
+    command
+        .add_option("--mode", options->modes,
+                    "Only in these modes (docs/modes.md). Else fast, and shaped as the network "
+                    "of the work")
+        ->type_name(tools::mode_words);
     add_study(command, *options);
     return options;
 }
@@ -222,6 +228,18 @@ void add_stream(CLI::App& parent, Action& chosen) {
     command->callback([options, &chosen] { chosen = [options] { return run_stream(*options); }; });
 }
 
+/// For `millrace completion` and `millrace manual`, which ask this program.
+void add_syntax(CLI::App& program, Action& chosen) {
+    program.add_subcommand("syntax", "Print the words of this command as JSON")
+        ->group("")
+        ->callback([&program, &chosen] {
+            chosen = [&program] {
+                std::puts(tools::to_json(tools::syntax_of(program)).c_str());
+                return 0;
+            };
+        });
+}
+
 int run(int argc, char** argv) {
     CLI::App program{"Measure this machine, and Millrace on it"};
     program.name("millrace bench");
@@ -236,6 +254,7 @@ int run(int argc, char** argv) {
     add_kv(program, chosen);
     add_rpc(program, chosen);
     add_stream(program, chosen);
+    add_syntax(program, chosen);
     try {
         program.parse(tools::words_of(argc, argv));
     } catch (const CLI::ParseError& error) {

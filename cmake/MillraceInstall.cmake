@@ -2,9 +2,9 @@
 # where the packages fmt and spdlog and the library nettle are at hand, millrace::millrace_static
 # and the floors millrace::base … millrace::message, which are static libraries.
 include(CMakePackageConfigHelpers)
-write_basic_package_version_file(${CMAKE_BINARY_DIR}/millraceConfigVersion.cmake
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/millraceConfigVersion.cmake
   COMPATIBILITY SameMinorVersion)
-file(WRITE ${CMAKE_BINARY_DIR}/millraceConfig.cmake [[
+file(WRITE ${PROJECT_BINARY_DIR}/millraceConfig.cmake [[
 include(CMakeFindDependencyMacro)
 find_dependency(Threads)
 include(${CMAKE_CURRENT_LIST_DIR}/millraceSharedTargets.cmake)
@@ -29,5 +29,5 @@ install(EXPORT millrace_shared FILE millraceSharedTargets.cmake NAMESPACE millra
   DESTINATION lib/cmake/millrace)
 install(EXPORT millrace FILE millraceTargets.cmake NAMESPACE millrace::
   DESTINATION lib/cmake/millrace)
-install(FILES ${CMAKE_BINARY_DIR}/millraceConfig.cmake
-  ${CMAKE_BINARY_DIR}/millraceConfigVersion.cmake DESTINATION lib/cmake/millrace)
+install(FILES ${PROJECT_BINARY_DIR}/millraceConfig.cmake
+  ${PROJECT_BINARY_DIR}/millraceConfigVersion.cmake DESTINATION lib/cmake/millrace)

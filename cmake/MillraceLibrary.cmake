@@ -40,7 +40,7 @@ set(pc_private "-lspdlog -lfmt -lnettle -lpthread")
 foreach(library ${CMAKE_DL_LIBS})
   string(APPEND pc_private " -l${library}")
 endforeach()
-file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/millrace.pc @ONLY CONTENT
+file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/millrace.pc @ONLY CONTENT
 [[prefix=${pcfiledir}/../..
 includedir=${prefix}/include
 libdir=${prefix}/lib
@@ -52,4 +52,4 @@ Cflags: -I${includedir}
 Libs: -L${libdir} -lmillrace
 Libs.private: @pc_private@
 ]])
-install(FILES ${CMAKE_BINARY_DIR}/millrace.pc DESTINATION lib/pkgconfig)
+install(FILES ${PROJECT_BINARY_DIR}/millrace.pc DESTINATION lib/pkgconfig)

@@ -30,7 +30,10 @@ int main(int, char** argv) try {
     base::spawn(hub, add_up(queue, sum, hub));
     base::spawn(hub, print(sum));
     base::spawn(hub, tell(tcp, sum));
-    if (hub.run() == base::Status::closed) std::printf("in the end %ld\n", sum);
+    (void)hub.run();
+    const auto status = queue.try_dequeue(sum);  // closed, or its producer lost: as it ended
+    std::printf("in the end %ld, %s\n", sum, name_of(status).data());
+    return status != base::Status::closed;
 } catch (const std::exception& error) {
     std::fprintf(stderr, "coroutine_loop: %s\n", error.what());
     return 1;

@@ -15,15 +15,15 @@ int main(int, char** argv) try {
     const int timer = timerfd_create(CLOCK_MONOTONIC, 0);
     const itimerspec period{{0, 100'000'000}, {0, 100'000'000}};
     timerfd_settime(timer, 0, &period, nullptr);
-    const int tcp = listen_at(argv[2]);
-    const int epoll = epoll_create1(0);
+    const int tcp = listen_at(argv[2]), epoll = epoll_create1(0);
     epoll_event event{};
     for (const int descriptor : {queue.descriptor(), timer, tcp}) {
         event = {.events = EPOLLIN, .data = {.fd = descriptor}};
         epoll_ctl(epoll, EPOLL_CTL_ADD, descriptor, &event);
     }
     long sum = 0, number = 0;
-    for (auto status = base::Status::ok; status != base::Status::closed;) {
+    auto status = base::Status::empty;
+    while (status == base::Status::empty) {  // until it is closed, or its producer lost
         epoll_wait(epoll, &event, 1, -1);
         if (event.data.fd == queue.descriptor()) {
             while ((status = queue.try_dequeue(number)) == base::Status::ok) sum += number;
@@ -33,8 +33,8 @@ int main(int, char** argv) try {
             tell_next(tcp, sum);
         }
     }
-    std::printf("in the end %ld\n", sum);
+    std::printf("in the end %ld, %s\n", sum, name_of(status).data());
+    return status != base::Status::closed;
 } catch (const std::exception& error) {
-    std::fprintf(stderr, "epoll_loop: %s\n", error.what());
-    return 1;
+    return std::fprintf(stderr, "epoll_loop: %s\n", error.what()), 1;
 }

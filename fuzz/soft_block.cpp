@@ -296,7 +296,7 @@ class Session {
             case 16: return liar.plain + small;
             case 17: return liar.shared_key;
             case 18: return liar.plain_key;
-            case 19: return soft::key_word_of(liar.shared_key);
+            case 19: return soft::make_key_word(liar.shared_key, small);
             case 20: return w.local.address() + small;
             case 21: return w.local.mr->lkey;
             case 22:

@@ -69,7 +69,6 @@ class Impostor {
         header.version = layout_version;
         header.node_number = number;
         header.pid = ::getpid();
-        header.start_time = *start_time_of(::getpid());
         header.pid_namespace = own_pid_namespace();
         header.membarrier = input_.below(2);
         struct stat status {};
@@ -99,7 +98,7 @@ class Impostor {
             case 1: now = input_.take<std::uint16_t>() * page_size; break;
             case 2: now = blocks_offset + input_.below(64) * page_size; break;
             case 3: now = std::uint64_t{input_.take<std::uint8_t>()} << 32 | input_.below(4); break;
-            case 4: now = key_word_of(make_key(input_.below(8), 1)); break;
+            case 4: now = make_key_word(make_key(input_.below(8), 1), 1); break;
             default: now = input_.take<std::uint8_t>(); break;
         }
         std::memcpy(file.memory + at, &now, sizeof now);
@@ -170,8 +169,7 @@ void use(PeerNode& peer, Input& input) {
         case 2:
         case 3: {
             const std::uint32_t key = make_key(input.below(8), 1);
-            const RegionEntry* const entry = peer.region(key);
-            if (entry != nullptr) static_cast<void>(peer.reach(*entry, key, input.below(2) == 0));
+            static_cast<void>(peer.reach(*peer.region(key), key, input.below(2) == 0));
             break;
         }
         case 4: {

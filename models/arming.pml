@@ -4,7 +4,7 @@
  * whoever completes.
  *
  *   Completer  writes a completion, looks at the armed word, rings
- *   Owner      arms, polls once more, sleeps until the bell rings, takes the event
+ *   Owner      arms, looks once more (then the event is due at once), sleeps until the bell rings, takes the event
  *
  * Modelled: the store buffers of both processors, the bit that comes and goes at any arming, and that
  * goes while the owner polls. Left out: epochs (a bell too many), events for some completions only,

@@ -4,13 +4,15 @@
  * Modelled: requests of one packet each, and their answers, each in its time; what every packet says
  * of the other direction (what has come, and how much room there is); packets that are lost, doubled
  * and overtaken, some of each; a server without any timer, which answers what comes; a client's timer that
- * runs out when nothing else goes on, and `early` times at any moment. Left out: bits for what came out of
+ * runs out when nothing else goes on, and `early` times at any moment; and, if `shortage`, memory of the
+ * server that all its clients share, which the others have taken at some moment and keep for good. Left out: bits for what came out of
  * order (the number alone acknowledges), losses that are seen by order, pieces of messages, memory that packets
  * are sent from, the times themselves.
  *
- * Each time that the timer runs out behind the last one, something must have gone on, or have been lost.
+ * Each time that the timer runs out behind the last one, something must have gone on, or have been lost on
+ * its way: what finds no memory is not lost there.
  *
- * Settings: items (requests), room (packets that the server holds), losses, doubles, moves, early.
+ * Settings: items (requests), room (packets that the server holds), losses, doubles, moves, early, shortage.
  */
 #include "common.pml"
 
@@ -32,11 +34,15 @@ bit expects, blocked;
 byte expected, consumed, answered, known; /* known: answers that the client is known to have */
 byte beyond;      /* bit i: request i is here, out of order or not read yet */
 bit owes_state, repeats;
+bit shortage, is_short;
+byte spare; /* the place that it shares with nobody: number of the request there + 1; 0: none */
 
 byte progress, progress_then, lost, lost_then;
 hidden byte it_was_fruitful, is_in_order, has_place, keeps_to_limit;
 
 #define own_limit ((wrong(room_of_expected) -> expected : consumed) + room)
+#define needs_none (number == expected && spare == 0)
+#define holds_some ((beyond >> consumed) != 0)
 #define is_waiting (acknowledged < laid || expects || blocked)
 #define is_quiet (empty(to_server) && empty(to_client) && consumed == expected && \
                   answered == expected && !owes_state && !repeats)
@@ -138,6 +144,11 @@ end:
             has_place = number < consumed + room;
             assert(has_place);
             if
+            :: is_short && (!needs_none || (wrong(gap_filler_dropped) && holds_some)) -> goto passed
+            :: is_short && needs_none && !(wrong(gap_filler_dropped) && holds_some) -> spare = number + 1
+            :: !is_short
+            fi;
+            if
             :: wrong(duplicate_taken) && number < expected ->
                 is_in_order = 0;
                 assert(is_in_order)
@@ -151,6 +162,7 @@ end:
             od
         :: else
         fi;
+passed:
         if
         :: probes ->
             owes_state = !wrong(probe_unanswered);
@@ -160,6 +172,10 @@ end:
         number = 0; ack = 0; probes = 0; held = 0
        }
     :: atomic { consumed < expected -> consumed++; progress++;
+        if
+        :: spare == consumed && !wrong(spare_not_freed) -> spare = 0
+        :: else
+        fi;
         if
         :: room == 1 -> owes_state = 1
         :: else
@@ -174,12 +190,13 @@ end:
 
 inline forget() { number = 0; ack = 0; told = 0; probes = 0 }
 
-/* Loses, doubles and delays, as long as it may. */
+/* Loses, doubles and delays, as long as it may; and other clients take the server's memory. */
 proctype Network() {
     byte number, ack, told;
     bit probes;
 end:
     do
+    :: atomic { shortage && !is_short -> is_short = 1 }
     :: atomic { losses > 0 && nempty(to_server) ->
         to_server?number, ack, told, probes; losses--; lost++; forget()
        }
@@ -214,6 +231,7 @@ init {
         now.doubles = setting("MODEL_doubles", 1);
         now.moves = setting("MODEL_moves", 1);
         now.early = setting("MODEL_early", 1);
+        now.shortage = setting("MODEL_shortage", 0);
     }
     limit = room;
     progress_then = 100;

@@ -5,9 +5,13 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstddef>
+#include <cstdio>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "millrace/base/error.hpp"
@@ -15,10 +19,13 @@
 namespace millrace::tools {
 namespace {
 
-/// Becomes the program of the measurements, which lies beside this one, built or installed.
+/// The program of the measurements lies beside this one, built or installed.
+std::filesystem::path bench_program() {
+    return std::filesystem::read_symlink("/proc/self/exe").parent_path() / "millrace-bench";
+}
+
 int become_bench(std::vector<std::string> arguments) {
-    const auto program =
-        std::filesystem::read_symlink("/proc/self/exe").parent_path() / "millrace-bench";
+    const auto program = bench_program();
     arguments.insert(arguments.begin(), program.string());
     std::vector<char*> raw;
     for (auto& argument : arguments) raw.push_back(argument.data());
@@ -30,7 +37,32 @@ int become_bench(std::vector<std::string> arguments) {
                       "run make build"};
 }
 
+/// What it says of its words. None: it is not built.
+std::optional<CommandSyntax> syntax_of_bench() {
+    const std::string program = bench_program().string();
+    if (!std::filesystem::exists(program) || program.find('\'') != program.npos) return {};
+    std::FILE* const told = ::popen(("'" + program + "' syntax 2>/dev/null").c_str(), "re");
+    if (told == nullptr) return {};
+    std::string text;
+    char part[4096];
+    for (std::size_t size; (size = std::fread(part, 1, sizeof part, told)) != 0;) {
+        text.append(part, size);
+    }
+    return ::pclose(told) == 0 ? syntax_of_json(text) : std::nullopt;
+}
+
 }  // namespace
+
+CommandSyntax whole_syntax(const CLI::App& program) {
+    CommandSyntax whole = syntax_of(program);
+    auto bench = syntax_of_bench();
+    for (CommandSyntax& command : whole.commands) {
+        if (!bench.has_value() || command.name != "bench") continue;
+        command.options = std::move(bench->options);
+        command.commands = std::move(bench->commands);
+    }
+    return whole;
+}
 
 void add_bench(CLI::App& program, Action& chosen) {
     auto* command = program.add_subcommand(

@@ -3,9 +3,14 @@
 #pragma once
 
 #include "command.hpp"
+#include "syntax.hpp"
 
 namespace millrace::tools {
 
 AddCommand add_bench;
+
+/// syntax_of(program) with the words of `millrace bench`, which the program of the measurements
+/// tells if it is built.
+[[nodiscard]] CommandSyntax whole_syntax(const CLI::App& program);
 
 }  // namespace millrace::tools

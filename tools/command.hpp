@@ -35,6 +35,10 @@ inline CLI::Option* add_json(CLI::App& command, JsonOutput& json) {
         ->expected(0, 1);
 }
 
+/// The type of a mode of the soft device (docs/modes.md): what a shell offers of it, and settings
+/// behind it.
+inline constexpr const char* mode_words = "MODE:{fast,shaped,strict,faulty,...}";
+
 /// `--device` and `--secret-file`, of whoever talks to another end.
 inline void add_device_and_secret(CLI::App& command, std::string& device,
                                   std::string& secret_file) {

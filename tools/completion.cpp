@@ -10,6 +10,7 @@
 
 #include <fmt/format.h>
 
+#include "bench.hpp"
 #include "syntax.hpp"
 
 namespace millrace::tools {
@@ -219,7 +220,7 @@ void add_completion(CLI::App& program, Action& chosen) {
         ->check(CLI::IsMember({"bash", "zsh", "fish"}));
     command->callback([shell, &program, &chosen] {
         chosen = [shell, &program] {
-            const CommandSyntax syntax = syntax_of(program);
+            const CommandSyntax syntax = whole_syntax(program);
             const auto script = *shell == "bash" ? bash : *shell == "zsh" ? zsh : fish;
             fmt::print("{}", script(syntax));
             return 0;

@@ -44,7 +44,7 @@ void add_wait(CLI::App& command, base::WaitPolicy& policy) {
         [&policy](const std::string& word) {
             policy = word == "poll"    ? base::WaitPolicy::polling()
                      : word == "block" ? base::WaitPolicy::blocking()
-                                       : base::WaitPolicy{};
+                                       : base::WaitPolicy{.moves = policy.moves};
         });
 }
 
@@ -78,10 +78,13 @@ void add_habits(CLI::App& command, message::ServerOptions& server) {
         .add_option("--group", server.group_clients,
                     "Serve clients in groups of so many that take turns; default: 0, all at once")
         ->transform(whole_between(0, 65536));
-    command.add_flag("!--no-inline", server.posting.inlines,
-                     "Small messages do not travel within their work requests");
-    command.add_flag("!--no-chain", server.posting.chains,
-                     "Over uc and ud, each packet is posted by itself");
+    message::PostingHabits& posting = server.posting;
+    command.add_flag_callback(
+        "--no-inline", [&posting] { posting.inlines = false; },
+        "Small messages do not travel within their work requests");
+    command.add_flag_callback(
+        "--no-chain", [&posting] { posting.chains = false; },
+        "Over uc and ud, each packet is posted by itself");
 }
 
 void add_serve(CLI::App& parent, Action& chosen) {
@@ -286,6 +289,7 @@ void add_bench(CLI::App& parent, Action& chosen) {
     command->add_option("--get-percent", load.get_percent, "GETs of all requests; the others SET")
         ->transform(whole_between(0, 100))
         ->capture_default_str();
+    load.client.wait.moves = true;  // the threads are this program's own
     add_wait(*command, load.client.wait);
     add_habits(*command, options->own);
     command->add_flag_callback(
@@ -297,7 +301,8 @@ void add_bench(CLI::App& parent, Action& chosen) {
         "--verbose,-v", [] { base::set_log_level(base::LogLevel::info); }, "As MILLRACE_LOG=info");
     command->add_flag_callback(
         "--debug,-d", [] { base::set_log_level(base::LogLevel::debug); }, "As MILLRACE_LOG=debug");
-    command->add_flag("!--no-fill", load.fill, "Do not set every key first");
+    command->add_flag_callback(
+        "--no-fill", [options] { options->load.fill = false; }, "Do not set every key first");
     add_transport(*command, load.client.transport);
     add_transfers(*command, load.client.requests, load.client.answers);
     add_choice(*command, "-r,--rdma", {"rc", "uc", "ud"}, "As --transport",

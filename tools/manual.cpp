@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "bench.hpp"
 #include "millrace/base/error.hpp"
 #include "syntax.hpp"
 
@@ -80,7 +81,7 @@ std::string option_text(const OptionSyntax& option) {
         for (const std::string& one : option.choices) {
             choices += (choices.empty() ? "" : ", ") + one;
         }
-        text += roff("One of: " + choices) + "\n";
+        text += roff((option.has_others ? "As in: " : "One of: ") + choices) + "\n";
     }
     return text;
 }
@@ -150,7 +151,7 @@ void add_manual(CLI::App& program, Action& chosen) {
         ->required()
         ->type_name("FOLDER");
     command->callback([folder, &program, &chosen] {
-        chosen = [folder, &program] { return write_pages(*folder, syntax_of(program)); };
+        chosen = [folder, &program] { return write_pages(*folder, whole_syntax(program)); };
     });
 }
 

@@ -85,7 +85,7 @@ CLI::Validator bytes_between(std::uint64_t least, std::uint64_t most) {
 }
 
 CLI::Validator fraction_between(double least, double most) {
-    return between(least, most, fmt::format("from {} to {}", least, most), "number",
+    return between(least, most, fmt::format("from {:.15g} to {:.15g}", least, most), "number",
                    [](const std::string& text) -> std::optional<double> {
                        double number = 0;
                        if (!CLI::detail::lexical_cast(text, number) || !std::isfinite(number)) {

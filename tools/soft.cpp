@@ -99,10 +99,12 @@ int run(const RunOptions& options) {
 /// What `run` and `trace` have in common.
 std::shared_ptr<RunOptions> add_program(CLI::App* command) {
     auto options = std::make_shared<RunOptions>();
-    command->add_option("--mode", options->mode,
-                        "How the device behaves: fast, like a link, as in shaped:10g,latency=1us, "
-                        "like a bad one, as in faulty:loss=1%, or strict:seed=NUMBER "
-                        "(docs/modes.md; default: MILLRACE_SOFT_MODE, or fast)");
+    command
+        ->add_option("--mode", options->mode,
+                     "How the device behaves: fast, like a link, as in shaped:10g,latency=1us, "
+                     "like a bad one, as in faulty:loss=1%, or strict:seed=NUMBER "
+                     "(docs/modes.md; default: MILLRACE_SOFT_MODE, or fast)")
+        ->type_name(mode_words);
     command->add_option("--fabric", options->fabric,
                         "Name of the fabric; programs of different fabrics do not see each other "
                         "(default: MILLRACE_FABRIC, or \"default\")");
@@ -142,9 +144,9 @@ void add_trace(CLI::App& soft, Action& chosen) {
     auto how = std::make_shared<TraceOptions>();
     add_json(*command, how->json)
         ->description(
-            "Write each as a line of JSON to this file; without a file, in place of the timeline");
-    command->add_option("--output", how->output, "File for the trace (default: standard error)")
-        ->type_name("FILE");
+            "Write each as a line of JSON to this file; without a file, to standard output in "
+            "place of the timeline (the program's own then goes to standard error)");
+    command->add_option("--output", how->output, "File for what is shown")->type_name("FILE");
     command->callback([options, how, &chosen] {
         check(*options);
         chosen = [options, how] { return trace(*how, [&] { return run(*options); }); };

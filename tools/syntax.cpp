@@ -5,7 +5,15 @@
 
 #include <algorithm>
 
+#include <nlohmann/json.hpp>
+
 namespace millrace::tools {
+
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(OptionSyntax, names, place, value, value_may_lack, required,
+                                   takes_file, choices, has_others, description)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(CommandSyntax, path, name, description, runs_a_program, options,
+                                   commands)
+
 namespace {
 
 /// The parser's "TEXT:{a,b}" and "UINT:INT in [1 - 9]" are a type and what is checked of it.
@@ -17,6 +25,7 @@ void take_type(const CLI::Option& option, OptionSyntax& syntax) {
     if (begin == std::string::npos || end == std::string::npos) return;
     syntax.value = "NAME";
     syntax.choices = CLI::detail::split(type.substr(begin + 1, end - begin - 1), ',');
+    syntax.has_others = std::erase(syntax.choices, "...") != 0;
 }
 
 OptionSyntax syntax_of(const CLI::Option& option) {
@@ -60,6 +69,19 @@ CommandSyntax syntax_below(const CLI::App& app, const std::string& above) {
 }  // namespace
 
 CommandSyntax syntax_of(const CLI::App& program) { return syntax_below(program, {}); }
+
+std::string to_json(const CommandSyntax& syntax) {
+    const nlohmann::json document = syntax;
+    return document.dump();
+}
+
+std::optional<CommandSyntax> syntax_of_json(const std::string& text) {
+    try {
+        return nlohmann::json::parse(text).get<CommandSyntax>();
+    } catch (const nlohmann::json::exception&) {
+        return std::nullopt;
+    }
+}
 
 std::vector<const CommandSyntax*> flattened(const CommandSyntax& syntax) {
     std::vector<const CommandSyntax*> all{&syntax};

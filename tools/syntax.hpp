@@ -2,6 +2,7 @@
 // completions are made from, so that they cannot differ from it.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,6 +21,7 @@ struct OptionSyntax {
     bool required = false;
     bool takes_file = false;             ///< a shell completes it from the disk
     std::vector<std::string> choices{};  ///< the values there are, if they are few
+    bool has_others = false;             ///< ... and others, which begin as these do
     std::string description{};
 };
 
@@ -33,6 +35,11 @@ struct CommandSyntax {
 };
 
 [[nodiscard]] CommandSyntax syntax_of(const CLI::App& program);
+
+/// As one program tells it another one.
+[[nodiscard]] std::string to_json(const CommandSyntax& syntax);
+/// None: it is not what to_json() gives.
+[[nodiscard]] std::optional<CommandSyntax> syntax_of_json(const std::string& text);
 
 /// The command whose path this is; null: none.
 [[nodiscard]] const CommandSyntax* find_command(const CommandSyntax& syntax, std::string_view path);

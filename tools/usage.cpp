@@ -92,6 +92,10 @@ std::vector<std::string> words_of(int argc, char** argv) {
     if (rest != words.end() && rest != words.begin() && *(rest - 1) == "--json") {
         *(rest - 1) = "--json=-";
     }
+    if (!words.empty() && words.front() == "help") {
+        words.erase(words.begin());
+        words.emplace_back("--help");
+    }
     std::reverse(words.begin(), words.end());
     return words;
 }

@@ -9,7 +9,8 @@
 
 namespace millrace::tools {
 
-/// The words of the command line in the order CLI::App::parse takes them (the last first).
+/// The words of the command line in the order CLI::App::parse takes them (the last first). "help kv
+/// get" is "kv get --help".
 [[nodiscard]] std::vector<std::string> words_of(int argc, char** argv);
 
 /// Tells whoever `error` is about: the answer to --help and --version, which the parser reports as

@@ -165,8 +165,8 @@ void print_failures(const nlohmann::json& points) {
 }  // namespace
 
 void print(const FlowReport& report, const Measurements& measurements) {
-    fmt::print("{}; load {}; {} runs of each point, at most {} items or {} s each\n",
-               base::describe_placement(), load_average(),
+    fmt::print("{}\n{}; load {}; {} runs of each point, at most {} items or {} s each\n",
+               measured_where, base::describe_placement(), load_average(),
                report.options.quick ? 1 : report.options.repeats, report.options.items,
                report.options.limit);
     for (const std::string& mode : report.modes) {

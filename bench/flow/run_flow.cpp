@@ -10,7 +10,9 @@
 
 #include "figures.hpp"
 #include "flow_report.hpp"
+#include "framework/plots.hpp"
 #include "framework/progress.hpp"
+#include "framework/report.hpp"
 #include "measure_flow.hpp"
 #include "measurements.hpp"
 #include "millrace/base/clock.hpp"
@@ -106,6 +108,13 @@ Progress progress_over(const std::vector<FlowJob>& jobs, const FlowOptions& opti
     return Progress{std::move(costs)};
 }
 
+/// What has been found of a job, for whoever looks on.
+std::string found_of(const FlowJob& job, const Point& point) {
+    const Quantity quantity = job.transfer ? Quantity::transfer_us : Quantity::items;
+    const auto summary = point.summary(quantity);
+    return summary ? fmt::format("{} {}", humane(summary->median), unit_of(quantity)) : "-";
+}
+
 std::string words_for(const FlowJob& job) {
     return fmt::format("{}, {} B, {}{}", job.contestant, job.item_bytes, job.mode,
                        job.transfer ? ", to and fro" : "");
@@ -161,6 +170,7 @@ std::vector<FlowJob> plan(const FlowOptions& options) {
 
 int run_flow(const FlowOptions& options) {
     options.json.check();
+    check_plots("flow", options.plots);
     const std::vector<FlowJob> jobs = plan(options);
     Measurements measurements;
     Progress progress = progress_over(jobs, options);
@@ -188,6 +198,12 @@ int run_flow(const FlowOptions& options) {
                     point.failures.emplace_back(error.what());
                 }
             }
+        }
+        for (std::size_t i = first; i < next; ++i) {
+            const FlowJob& job = jobs[i];
+            progress.told(fmt::format(
+                "{}: {}", words_for(job),
+                found_of(job, measurements.at(job.mode, job.contestant, job.item_bytes))));
         }
         first = next;
     }

@@ -142,6 +142,7 @@ int run_bars(const BarOptions& options, const std::vector<Bar>& bars) {
     const bool lines = !options.json.in_place_of_lines();
     const bool terminal = isatty(STDERR_FILENO) != 0;
     nlohmann::json document{{"machine", describe_machine()}, {"bars", nlohmann::json::array()}};
+    if (!options.json.in_place_of_lines()) print_line(std::string{measured_where});
     int found = 0;
     int kept = 0;
     int unmeasured = 0;

@@ -1,7 +1,9 @@
 #include "plots.hpp"
 
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <system_error>
@@ -15,12 +17,31 @@
 namespace millrace::bench {
 namespace {
 
+void make_folder(const std::string& folder) {
+    std::error_code error;
+    std::filesystem::create_directories(folder, error);
+    if (error) {
+        throw base::Error{base::ErrorCode::system, "make a folder for plots", folder,
+                          error.message(), "choose a path that can be written"};
+    }
+}
+
+constexpr const char* interpreters[] = {"python3", "/usr/bin/python3"};
+
+bool can_plot() {
+    return std::ranges::any_of(interpreters, [](const char* interpreter) {
+        const std::string command =
+            fmt::format("{} -c 'import matplotlib' 2>/dev/null", interpreter);
+        return std::system(command.c_str()) == 0;
+    });
+}
+
 /// Runs the plotting script over the file. False if no Python has what it needs: the first of the
 /// path, or the system's.
 bool plot(const std::string& json, const std::string& folder) {
     // Where there is no Python at all, the pipe breaks.
     std::signal(SIGPIPE, SIG_IGN);
-    for (const char* interpreter : {"python3", "/usr/bin/python3"}) {
+    for (const char* interpreter : interpreters) {
         const std::string command =
             fmt::format("{} - '{}' '{}' 2>/dev/null", interpreter, json, folder);
         std::FILE* python = ::popen(command.c_str(), "w");
@@ -65,18 +86,28 @@ std::string load_average() {
     return text;
 }
 
+void check_plots(const std::string& study, const std::string& folder) {
+    if (folder.empty()) return;
+    make_folder(folder);
+    for (const char* const kind : {"json", "csv"}) {
+        tools::check_writable(fmt::format("{}/{}.{}", folder, study, kind), "write the figures");
+    }
+    if (can_plot()) return;
+    fmt::print(
+        stderr,
+        "millrace bench {}: there will be no plots, but {}/{}.json: Python with matplotlib is "
+        "needed (Debian: python3-matplotlib)\n",
+        study, folder, study);
+    std::fflush(stderr);
+}
+
 void write_document(const nlohmann::json& document, const tools::JsonOutput& json,
                     const std::string& folder, const std::string& lines) {
     if (!json.wanted() && folder.empty()) return;
     const std::string text = document.dump(2);
     if (json.wanted()) json.write(text);
     if (folder.empty()) return;
-    std::error_code error;
-    std::filesystem::create_directories(folder, error);
-    if (error) {
-        throw base::Error{base::ErrorCode::system, "make a folder for plots", folder,
-                          error.message(), "choose a path that can be written"};
-    }
+    make_folder(folder);
     const auto study = document.at("study").get<std::string>();
     const std::string path = fmt::format("{}/{}.json", folder, study);
     tools::JsonOutput{path}.write(text);

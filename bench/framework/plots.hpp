@@ -9,6 +9,11 @@
 
 namespace millrace::bench {
 
+/// Before anything is measured: throws Error if what write_document() puts into `folder` cannot be
+/// written, or its disk is full; says on standard error if there will be no plots. Nothing for an
+/// empty folder.
+void check_plots(const std::string& study, const std::string& folder);
+
 /// Writes `document` where `json` asks for it and, if `folder` is not empty, there with a plot of
 /// each of its "figures" and "maps" (scripts/plot-figures says what it reads). `document["study"]`
 /// names the files. `lines`: what goes into a .csv file beside it; empty: there is none. Without

@@ -7,6 +7,8 @@
 
 #include <fmt/format.h>
 
+#include "output.hpp"
+
 namespace millrace::bench {
 namespace {
 
@@ -27,14 +29,21 @@ void Progress::before(std::size_t index, const std::string& what) {
     // Until something is known, the guess; then what it has taken so far.
     const double left = done_ < 0.02 * all_ ? all_ - done_ : gone / done_ * (all_ - done_);
     if (terminal_) {
-        fmt::print(stderr, "\r\033[K{} of {}, {} left: {}", index + 1, costs_.size(),
-                   in_minutes(left), what);
+        // A line that is broken could not be taken back.
+        const std::string line =
+            fmt::format("{} of {}, {} left: {}", index + 1, costs_.size(), in_minutes(left), what);
+        fmt::print(stderr, "\r\033[K{}", line.substr(0, tools::output_width() - 1));
     } else if (index * 10 / costs_.size() != tenth_ || index == 0) {
         tenth_ = index * 10 / costs_.size();
         fmt::print(stderr, "{} of {} points, {} left\n", index, costs_.size(), in_minutes(left));
     }
     std::fflush(stderr);
     done_ += costs_[index];
+}
+
+void Progress::told(const std::string& line) const {
+    fmt::print(stderr, "{}{}\n", terminal_ ? "\r\033[K" : "", line);
+    std::fflush(stderr);
 }
 
 void Progress::over() const {

@@ -1,5 +1,6 @@
-// What is being measured, and how long it will take: a line that changes where standard error is a
-// terminal, else a line for each tenth.
+// What is being measured, how long it will take, and what was found so far, on standard error: a
+// line that changes where that is a terminal, else a line for each tenth; and a line for each
+// figure.
 #pragma once
 
 #include <cstddef>
@@ -17,6 +18,8 @@ class Progress {
     explicit Progress(std::vector<double> costs);
     /// Step `index` begins, the steps in their order.
     void before(std::size_t index, const std::string& what);
+    /// A figure that was found.
+    void told(const std::string& line) const;
     void over() const;
 
   private:

@@ -69,6 +69,7 @@ nlohmann::json describe_machine() {
     utsname system{};
     ::uname(&system);
     nlohmann::json machine{
+        {"measured", measured_where},
         {"placement", base::describe_placement()},
         {"kernel", fmt::format("{} {}", system.sysname, system.release)},
         {"architecture", system.machine},

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include <nlohmann/json_fwd.hpp>
 
@@ -9,6 +10,10 @@
 #include "statistics.hpp"
 
 namespace millrace::bench {
+
+/// What stands above every table: nobody shall take it for what a NIC would do.
+inline constexpr std::string_view measured_where =
+    "Between processes of this host, through its memory and its kernel: no network is measured.";
 
 /// "231", "85.2 M", "0.613": three figures that count.
 [[nodiscard]] std::string humane(double value);

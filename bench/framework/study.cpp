@@ -94,6 +94,13 @@ std::vector<Job> plan(const Study& study, const StudyOptions& options) {
     return jobs;
 }
 
+StudyView view_of(const StudyResults& results, const std::string& mode) {
+    static const StudyView::Values nothing;
+    const auto found = results.values.find(mode);
+    return {found == results.values.end() ? nothing : found->second,
+            soft::cable_facts(mode).shaped};
+}
+
 StudyResults measure(const Study& study, const StudyOptions& options) {
     const std::vector<Job> jobs = plan(study, options);
     const int repeats = options.quick ? 1 : options.repeats;
@@ -128,18 +135,19 @@ StudyResults measure(const Study& study, const StudyOptions& options) {
                 }
             }
         }
+        for (std::size_t i = first; i < next; ++i) {
+            const Job& job = jobs[i];
+            const auto value =
+                view_of(results, job.mode).get(job.figure->id, job.series->label, job.x);
+            progress.told(fmt::format("{} {}, {}, {}: {} {}", job.mode, job.figure->id, job.x,
+                                      job.series->label, value ? humane(*value) : "-",
+                                      job.figure->unit));
+        }
         first = next;
     }
     progress.over();
     results.seconds = static_cast<double>((base::Clock::now() - start).count()) / 1e9;
     return results;
-}
-
-StudyView view_of(const StudyResults& results, const std::string& mode) {
-    static const StudyView::Values nothing;
-    const auto found = results.values.find(mode);
-    return {found == results.values.end() ? nothing : found->second,
-            soft::cable_facts(mode).shaped};
 }
 
 struct Judged {
@@ -179,8 +187,8 @@ void print_figure(const StudyFigure& figure, const StudyView& view, const std::s
 }
 
 void print(const Study& study, const StudyOptions& options, const StudyResults& results) {
-    fmt::print("{}; load {}; {} run{} of each point\n", base::describe_placement(), load_average(),
-               options.quick ? 1 : options.repeats,
+    fmt::print("{}\n{}; load {}; {} run{} of each point\n", measured_where,
+               base::describe_placement(), load_average(), options.quick ? 1 : options.repeats,
                options.quick || options.repeats == 1 ? "" : "s");
     if (!study.setting.empty()) fmt::print("{}\n", study.setting);
     for (const std::string& mode : modes_of(study, options)) {
@@ -312,6 +320,7 @@ nlohmann::json document_of(const Study& study, const StudyOptions& options,
 int run_study(const Study& study, const StudyOptions& options) {
     options.json.check();
     check(study, options);
+    check_plots(study.name, options.plots);
     const StudyResults results = measure(study, options);
     if (!options.json.in_place_of_lines()) print(study, options, results);
     const nlohmann::json document = document_of(study, options, results);

@@ -37,7 +37,7 @@ int run_limits(const LimitOptions& options) {
     const auto results = measurement.run();
     if (rounds.progress) fmt::print(stderr, "\r\033[K");
     if (!options.json.in_place_of_lines()) {
-        fmt::print("{}\n{}", base::describe_placement(), table_of(results));
+        fmt::print("{}\n{}\n{}", measured_where, base::describe_placement(), table_of(results));
     }
     if (options.json.wanted()) {
         auto document = json_of(results);

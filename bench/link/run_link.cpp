@@ -88,8 +88,8 @@ int run_link(const LinkOptions& options) {
     options.json.check();
     const bool table = !options.json.in_place_of_lines();
     if (table) {
-        fmt::print("{}\n{:<28} {:<36} {:>9} {:>10}       {:>7}\n", base::describe_placement(),
-                   "mode", "what", "set", "measured", "error");
+        fmt::print("{}\n{}\n{:<28} {:<36} {:>9} {:>10}       {:>7}\n", measured_where,
+                   base::describe_placement(), "mode", "what", "set", "measured", "error");
     }
     std::vector<Line> lines;
     const auto add = [&](Line line) {

@@ -1,7 +1,6 @@
 // The descriptor of a Cancellation, an eventfd, see the header.
 #include "millrace/base/cancellation.hpp"
 
-#include <pthread.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -12,11 +11,6 @@
 #include "millrace/base/system_calls.hpp"
 
 namespace millrace::base {
-
-void count_forks() noexcept {
-    [[maybe_unused]] static const int registered = pthread_atfork(
-        nullptr, nullptr, [] { detail::forks.fetch_add(1, std::memory_order_relaxed); });
-}
 
 namespace {
 

@@ -29,6 +29,7 @@
 #include "millrace/base/clock.hpp"
 #include "millrace/base/deadline.hpp"
 #include "millrace/base/error.hpp"
+#include "millrace/base/own_threads.hpp"
 #include "millrace/base/signals.hpp"
 #include "millrace/base/uncancelled.hpp"
 #include "millrace/base/wait.hpp"
@@ -101,7 +102,8 @@ class ErrorOutput final : public spdlog::sinks::base_sink<spdlog::details::null_
 class Queue {
   public:
     Queue()
-        : pool_{std::make_shared<spdlog::details::thread_pool>(queue_lines, 1)},
+        : pool_{std::make_shared<spdlog::details::thread_pool>(
+              queue_lines, 1, [] { [[maybe_unused]] static thread_local const OwnThread own; })},
           output_{std::make_shared<ErrorOutput>()},
           logger_{std::make_shared<spdlog::async_logger>(
               "millrace", output_, pool_, spdlog::async_overflow_policy::overrun_oldest)} {

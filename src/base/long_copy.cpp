@@ -84,11 +84,12 @@ void store_end(std::byte* to, const std::byte* from, std::size_t bytes) noexcept
 
 #if defined(__x86_64__)
 
-constexpr std::size_t line = 64;
+constexpr std::size_t line_bytes = 64;
 
 /// Whole lines, each with four stores one behind the other, so that it leaves as one.
 void copy_past_caches(std::byte* to, const std::byte* from, std::size_t bytes) noexcept {
-    const std::size_t head = (line - reinterpret_cast<std::uintptr_t>(to) % line) % line;
+    const std::size_t head =
+        (line_bytes - reinterpret_cast<std::uintptr_t>(to) % line_bytes) % line_bytes;
     std::memcpy(to, from, head);
     to += head;
     from += head;

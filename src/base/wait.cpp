@@ -92,14 +92,19 @@ void detail::came_behind_offer(std::uint64_t start, std::uint64_t end) noexcept 
 
 void Crowd::compare(std::uint64_t now) noexcept {
     const ProcessorUse use = use_();
-    const std::int64_t time = use.time.count() - time_.exchange(use.time.count(), relaxed);
-    const std::int64_t used = use.used.count() - used_.exchange(use.used.count(), relaxed);
+    const std::int64_t time_before = time_.exchange(use.time.count(), relaxed);
+    const std::int64_t used_before = used_.exchange(use.used.count(), relaxed);
+    // Since then, however long ago that was: a product of processors and days is no 63 bits.
+    const auto time = static_cast<double>(use.time.count() - time_before);
+    const auto used = static_cast<double>(use.used.count() - used_before);
     // The kernel adds what a thread uses when it is switched or by its clock, so some is missing.
-    const std::int64_t ours = std::max(use.processors, 2U) - 1;
+    const double ours = std::max(use.processors, 2U) - 1;
     // More than a tenth above all of them: there are others, of threads that are pinned elsewhere.
-    const bool has_more = used * 10 > time * use.processors * 11;
-    const bool is_crowd = use.processors != 0 && is_before(now, several_until_.load(relaxed)) &&
-                          used * 4 >= time * ours * 3 && !has_more;
+    const bool has_more = used > time * use.processors * 1.1;
+    // The first time there is nothing to compare with.
+    const bool is_crowd = time_before != 0 && use.processors != 0 &&
+                          is_before(now, several_until_.load(relaxed)) &&
+                          used >= time * ours * 0.75 && !has_more;
     until_.store(is_crowd ? now + ticks_in(holds) : now, relaxed);
 }
 

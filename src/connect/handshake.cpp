@@ -304,17 +304,23 @@ void Handshake::check_device() const {
         std::string& fabric = state_->own.fabric;  // asked once: it takes system calls
         if (fabric.empty()) fabric = printable(soft_fabric(), 512);
         if (other.fabric != fabric) {
-            const auto says = [](std::string_view own, std::string_view others) {
-                return fmt::format(
-                    "this end's soft device is on {}, the peer's on {}: they share no memory", own,
-                    others);
-            };
-            throw Failure{
-                base::ErrorCode::refused, says(fabric, other.fabric),
-                "soft devices connect processes of one user on one host and one fabric "
-                "(MILLRACE_FABRIC), in one mode (MILLRACE_SOFT_MODE); between hosts, use an "
-                "RDMA network",
-                says(other.fabric, fabric)};
+            const std::vector<Parting> partings = what_parts(fabric, other.fabric);
+            std::string cause = "the two soft devices share no memory:";
+            std::string told = cause;
+            std::string remedy;
+            for (const auto& [what, own, others, helps] : partings) {
+                const char* const comma = remedy.empty() ? "" : ";";
+                cause += fmt::format("{} {} {} here, {} there", comma, what, own, others);
+                told += fmt::format("{} {} {} here, {} there", comma, what, others, own);
+                remedy += fmt::format("{}{}", remedy.empty() ? "" : "; ", helps);
+            }
+            if (partings.empty()) {
+                cause += fmt::format(" {} here, {} there", fabric, other.fabric);
+                told += fmt::format(" {} here, {} there", other.fabric, fabric);
+                remedy = "run the same release at both ends";
+            }
+            remedy += "; or go over sockets (Transport::tcp, which message, rpc and kv have)";
+            throw Failure{base::ErrorCode::refused, cause, remedy, told};
         }
         return;
     }

@@ -26,6 +26,7 @@
 #include <fmt/format.h>
 
 #include "descriptor.hpp"
+#include "millrace/base/forks.hpp"
 #include "millrace/base/log.hpp"
 #include "millrace/base/statistics.hpp"
 #include "millrace/base/system_calls.hpp"
@@ -127,6 +128,7 @@ struct Hub::State {
         return owner.load(std::memory_order_relaxed) == std::this_thread::get_id();
     }
     void require_owner(const char* attempted) const {
+        if (!epoll.valid()) base::refuse_copy(attempted, "a hub");
         if (is_current()) return;
         throw base::Error{base::ErrorCode::invalid_argument, attempted, "a hub",
                           "it belongs to another thread",
@@ -460,6 +462,7 @@ Status Hub::rest(const base::Deadline& deadline) {
 }
 
 Status Hub::run(const base::Deadline& deadline) {
+    state_->require_owner("run a hub");
     for (;;) {
         if (state_->stopping.exchange(false, std::memory_order_acq_rel)) return Status::closed;
         if (turn() != 0) {
@@ -492,6 +495,8 @@ void Hub::adopt() noexcept {
 }
 
 bool Hub::is_current() const noexcept { return state_->is_current(); }
+
+bool Hub::is_copy() const noexcept { return !state_->epoll.valid(); }
 
 int Hub::descriptor() {
     state_->require_owner("put a hub into another loop");

@@ -51,4 +51,40 @@ std::string soft_fabric() {
         namespace_number("/proc/self/ns/pid"), verbs::soft_mode());
 }
 
+std::vector<Parting> what_parts(std::string_view own, std::string_view others) {
+    struct Part {
+        std::string_view before;
+        std::string_view after;
+        std::string_view what;
+        std::string_view remedy;
+    };
+    static constexpr Part parts[] = {
+        {" (boot ", ", network", "machine (its boot id)", "use an RDMA network between machines"},
+        {"' of user ", " on ", "user", "run both as one user"},
+        {", process namespace ", "), mode ", "pid namespace",
+         "let both see each other's processes (containers: --pid=host or --pid=container:NAME)"},
+        {", network namespace ", ", process", "network namespace",
+         "let both run in one (containers: --network=host or --network=container:NAME)"},
+        {" on ", " (boot ", "host name", "give both one host name (containers: --uts=host)"},
+        {"fabric ", " of user ", "fabric", "give both one fabric (MILLRACE_FABRIC)"},
+        {"), mode ", "", "mode", "give both one mode (MILLRACE_SOFT_MODE)"},
+    };
+    const auto part_of = [](std::string_view text, const Part& part) {
+        const auto begin = text.find(part.before);
+        if (begin == text.npos) return std::string_view{};
+        text.remove_prefix(begin + part.before.size());
+        return part.after.empty() ? text : text.substr(0, text.find(part.after));
+    };
+    std::vector<Parting> found;
+    for (const Part& part : parts) {
+        const std::string_view mine = part_of(own, part);
+        const std::string_view theirs = part_of(others, part);
+        if (mine == theirs || mine.empty() || theirs.empty()) continue;
+        found.push_back({part.what, mine, theirs, part.remedy});
+        // Users and namespaces of two machines have nothing to do with each other.
+        if (&part == parts) break;
+    }
+    return found;
+}
+
 }  // namespace millrace::connect

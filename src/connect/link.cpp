@@ -14,6 +14,7 @@
 
 #include "link_state.hpp"
 #include "millrace/base/error.hpp"
+#include "millrace/base/forks.hpp"
 #include "millrace/base/log.hpp"
 #include "sockets.hpp"
 #include "waiting.hpp"
@@ -67,9 +68,7 @@ void Link::State::look() noexcept {
     constexpr std::size_t most_exchanges = 4;
     try {
         if (!socket.valid()) {
-            throw Failure{base::ErrorCode::invalid_argument,
-                          "the link belongs to the process that made it, and this one is its "
-                          "child, made by fork"};
+            throw Failure{base::ErrorCode::invalid_argument, std::string{base::copy_in_child}};
         }
         while (peer == PeerState::alive) {
             if (std::optional<Frame> frame = inbox.next(max_link_body)) {
@@ -98,7 +97,9 @@ void Link::State::look() noexcept {
             if (received == FrameBuffer::Received::ended) {
                 lost_because = inbox.error() != 0
                                    ? base::describe_errno(inbox.error())
-                                   : std::string{"its socket ended without a goodbye"};
+                                   : std::string{
+                                         "its socket ended without a goodbye: its process "
+                                         "ended, or let go of its end without a close"};
                 peer = PeerState::lost;
             }
         }
@@ -134,6 +135,9 @@ PeerState Link::peer_now() noexcept {
 }
 
 PeerState Link::peer_so_far() const noexcept { return state_->peer; }
+std::string Link::why_lost() const {
+    return state_->peer == PeerState::lost ? state_->lost_because : std::string{};
+}
 std::uint32_t Link::peer_send_requests() const noexcept { return state_->other.max_send_requests; }
 
 namespace {

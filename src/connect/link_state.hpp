@@ -30,8 +30,11 @@ struct Link::State {
     verbs::DatagramQueuePair own_datagrams;                 ///< ud, of the connecting end
     verbs::DatagramQueuePair* given_datagrams = nullptr;    ///< … of the accepting end
     struct SecondQueue {
+        enum class Stage : std::uint8_t { told, connected, open };
         verbs::CompletionQueue completions;
         verbs::QueuePair pair;
+        verbs::QueuePairAddress own;
+        Stage stage = Stage::told;
     };
     std::optional<SecondQueue> second;
 

@@ -21,6 +21,7 @@
 #include "handshake.hpp"
 #include "identity.hpp"
 #include "millrace/base/error.hpp"
+#include "millrace/base/forks.hpp"
 #include "millrace/base/log.hpp"
 #include "millrace/base/sole_use.hpp"
 #include "sharing.hpp"
@@ -525,12 +526,8 @@ base::Error Listener::State::over(const base::Deadline& deadline, std::size_t fa
 
 void Listener::State::check_owner() const {
     if (listening.socket.valid()) return;
-    throw base::Error{
-        base::ErrorCode::invalid_argument, "accept a peer",
-        fmt::format("{}, service '{}'", listening.address.to_string(), options.service),
-        "the listener belongs to the process that made it, and this one is its "
-        "child, made by fork",
-        "listen in the child, or accept in the parent"};
+    base::refuse_copy("accept a peer", fmt::format("{}, service '{}'",
+                                                   listening.address.to_string(), options.service));
 }
 
 Link Listener::State::wait(const base::Deadline& deadline, Wanted wanted) {

@@ -10,6 +10,7 @@
 
 #include <cerrno>
 #include <exception>
+#include <string>
 #include <utility>
 
 #include "descriptor.hpp"
@@ -33,6 +34,11 @@ namespace {
     pollfd entry{.fd = socket, .events = POLLOUT, .revents = 0};
     base::count_system_call();
     return poll(&entry, 1, 0) == 1 && (entry.revents & POLLOUT) != 0;
+}
+
+[[noreturn]] void refuse_copy() {
+    base::refuse_copy("make a descriptor for the program's loop",
+                      "an epoll of a connection's events");
 }
 
 }  // namespace
@@ -96,6 +102,7 @@ Readiness::Readiness(std::span<const int> sources, std::chrono::nanoseconds spin
     : state_{std::make_unique<State>()}, spin_ticks_{base::ticks_in(spin)} {
     if (!state_->epoll.valid()) no_descriptor_left();
     for (const int source : sources) {
+        if (source < 0) refuse_copy();  // a Descriptor of the parent's
         state_->watch(source);
         if (alarm == Alarm::quiet_socket && is_socket(source)) state_->socket = source;
     }
@@ -106,7 +113,23 @@ Readiness::Readiness(std::span<const int> sources, std::chrono::nanoseconds spin
 
 Readiness::~Readiness() = default;
 
-int Readiness::descriptor() const noexcept { return state_->epoll.get(); }
+void Readiness::turn_to(std::span<const int> sources, std::span<const int> others) {
+    for (const int source : sources) {
+        (void)epoll_ctl(state_->epoll.get(), EPOLL_CTL_DEL, source, nullptr);
+    }
+    state_->socket = -1;
+    state_->watches_room = false;
+    for (const int other : others) state_->watch(other);
+    if (!state_->has_timer()) no_descriptor_left();
+    announced_ = false;
+    clock_ = until_woken;
+    wake();
+}
+
+int Readiness::descriptor() const {
+    if (!state_->epoll.valid()) refuse_copy();
+    return state_->epoll.get();
+}
 
 bool Readiness::stays_awake(std::uint64_t progress) noexcept {
     const std::uint64_t now = base::ticks();

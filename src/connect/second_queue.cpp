@@ -2,6 +2,9 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -25,13 +28,35 @@ std::array<std::byte, address_bytes> encode(const verbs::QueuePairAddress& addre
     return bytes;
 }
 
+/// `answer`: what the peer has said of its queue pair.
+void connect_second_queue(Link::State& link, std::span<const std::byte> answer) {
+    if (answer.size() != address_bytes) {
+        throw base::Error{base::ErrorCode::protocol, "open a second queue pair", link.peer_name,
+                          fmt::format("the peer described its queue pair in {} bytes, not {}",
+                                      answer.size(), address_bytes),
+                          "use the same version of the library at both ends"};
+    }
+    verbs::QueuePairAddress other = link.other.queue_pair;
+    other.number = other.packet_sequence = 0;
+    for (std::size_t i = 0; i < 4; ++i) {
+        other.number |= std::to_integer<std::uint32_t>(answer[i]) << (8 * i);
+        other.packet_sequence |= std::to_integer<std::uint32_t>(answer[4 + i]) << (8 * i);
+    }
+    other.packet_sequence &= 0xffffff;
+    link.second->pair.connect(other, link.second->own.packet_sequence, link.path);
+}
+
 }  // namespace
 
-bool Link::has_second_queue() const noexcept { return state_->second.has_value(); }
+using Stage = Link::State::SecondQueue::Stage;
+
+bool Link::has_second_queue() const noexcept {
+    return state_->second.has_value() && state_->second->stage == Stage::open;
+}
 verbs::QueuePair& Link::second_queue_pair() noexcept { return state_->second->pair; }
 verbs::CompletionQueue& Link::second_send_queue() noexcept { return state_->second->completions; }
 
-void Link::open_second_queue(std::uint32_t max_send_requests, const base::Deadline& deadline) {
+void Link::begin_second_queue(std::uint32_t max_send_requests) {
     State& link = *state_;
     if (link.second.has_value()) {
         throw base::Error{base::ErrorCode::invalid_argument, "open a second queue pair",
@@ -52,27 +77,32 @@ void Link::open_second_queue(std::uint32_t max_send_requests, const base::Deadli
     });
     second.pair.initialise(link.path.port,
                            verbs::Access::remote_write | verbs::Access::remote_read);
-
-    verbs::QueuePairAddress own = link.own.queue_pair;
-    own.number = second.pair.number();
-    const std::vector<std::byte> answer = exchange(encode(own), deadline);
-    if (answer.size() != address_bytes) {
-        throw base::Error{base::ErrorCode::protocol, "open a second queue pair", link.peer_name,
-                          fmt::format("the peer described its queue pair in {} bytes, not {}",
-                                      answer.size(), address_bytes),
-                          "use the same version of the library at both ends"};
-    }
-    verbs::QueuePairAddress other = link.other.queue_pair;
-    other.number = other.packet_sequence = 0;
-    for (std::size_t i = 0; i < 4; ++i) {
-        other.number |= std::to_integer<std::uint32_t>(answer[i]) << (8 * i);
-        other.packet_sequence |= std::to_integer<std::uint32_t>(answer[4 + i]) << (8 * i);
-    }
-    other.packet_sequence &= 0xffffff;
-    second.pair.connect(other, own.packet_sequence, link.path);
-    // Nothing may be sent before both are connected.
-    (void)exchange({}, deadline);
+    second.own = link.own.queue_pair;
+    second.own.number = second.pair.number();
+    say(encode(second.own));
     link.second = std::move(second);
+}
+
+bool Link::try_open_second_queue() {
+    State::SecondQueue& second = *state_->second;
+    if (second.stage == Stage::told) {
+        const std::optional<std::vector<std::byte>> answer = heard();
+        if (!answer.has_value()) return false;
+        connect_second_queue(*state_, *answer);
+        // Nothing may be sent before both are connected.
+        say({});
+        second.stage = Stage::connected;
+    }
+    if (second.stage == Stage::connected && heard().has_value()) second.stage = Stage::open;
+    return second.stage == Stage::open;
+}
+
+void Link::open_second_queue(std::uint32_t max_send_requests, const base::Deadline& deadline) {
+    begin_second_queue(max_send_requests);
+    State::SecondQueue& second = *state_->second;
+    connect_second_queue(*state_, hear(deadline));
+    (void)exchange({}, deadline);
+    second.stage = Stage::open;
 }
 
 }  // namespace millrace::connect

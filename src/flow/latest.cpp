@@ -15,6 +15,7 @@
 
 #include "millrace/base/clock.hpp"
 #include "millrace/base/error.hpp"
+#include "millrace/base/forks.hpp"
 #include "millrace/base/name_hash.hpp"
 #include "millrace/base/peer_causality.hpp"
 #include "millrace/connect/accepting.hpp"
@@ -185,6 +186,11 @@ struct LatestEnd::State {
 
     // --- both
 
+    /// In a child made by fork.
+    void become_copy() noexcept {
+        is_copy = true;
+        ended = Status::peer_lost;
+    }
     /// `ok`: the peer lives.
     Status look_at_peer(bool now) noexcept {
         if (ended != Status::ok) return ended;
@@ -232,8 +238,11 @@ struct LatestEnd::State {
 
     Status ended = Status::ok;
     bool is_closed = false;
-    std::uint64_t looks = 0;
+    bool is_copy = false;
+    std::uint64_t looked = 0;  ///< writer: ticks of the last look after the reader
+    const std::uint64_t look_ticks = base::ticks_in(std::chrono::milliseconds{1});
     LatestStats counts;
+    base::ForkWatch fork_watch{*this};
 };
 
 namespace {
@@ -338,7 +347,10 @@ void LatestEnd::State::meet(const Facts& peer) {
 Status LatestEnd::State::put(std::uint32_t cell, const std::byte* value) noexcept {
     if (is_closed) return Status::closed;
     if (cell >= cells) return Status::too_large;
-    if ((++looks & 63) == 0 || ended != Status::ok) [[unlikely]] {
+    if (ended != Status::ok) [[unlikely]]
+        return ended;
+    if (const std::uint64_t now = base::ticks(); now - looked >= look_ticks) [[unlikely]] {
+        looked = now;
         if (look_at_peer(false) != Status::ok) return ended;
         if (bell.owes()) wake_peer();
     }
@@ -439,6 +451,7 @@ Status LatestEnd::State::get(std::uint32_t cell, std::byte* value) noexcept {
 
 Status LatestEnd::State::nothing() noexcept {
     if (is_closed) return Status::closed;
+    if (is_copy) return ended;
     if (readiness != nullptr) {
         rest();
         return ended == Status::ok ? Status::empty : ended;
@@ -485,6 +498,7 @@ LatestEnd LatestEnd::listen(Role role, const ItemFacts& item, const connect::Add
     check(role, item, options);
     if (options.endpoint == nullptr) options.endpoint = connect::Endpoint::shared();
     connect::Listener listener = connect::Listener::listen(address, link_options_of(options));
+    detail::tell_chosen_port(address, listener.address());
     return LatestEnd{connect::accept_until_set_up(
         listener, deadline, [&](connect::Link link, const Deadline& patience) {
             return std::make_unique<State>(role, item, std::move(link), options, patience);
@@ -512,7 +526,8 @@ Status LatestEnd::put(std::uint32_t cell, const void* value, const Deadline& dea
 Status LatestEnd::flush(const Deadline& deadline) {
     State& end = *state_;
     if (end.is_closed) return Status::closed;
-    if (end.window.posted() == 0) return end.look_at_peer(true);
+    // What is stored is there. A version that is said again by a request may land behind a newer one.
+    if (end.peer_cells != nullptr || end.window.posted() == 0) return end.look_at_peer(true);
     connect::LinkParker parker{end.link};
     const Status waited = base::wait_until(
         [&] {
@@ -545,6 +560,7 @@ Status LatestEnd::try_get(std::uint32_t cell, void* value) noexcept {
     State& end = *state_;
     if (cell >= end.cells) return Status::too_large;
     if (end.is_closed) return Status::closed;
+    if (end.is_copy) return end.ended;
     if (end.is_new(cell)) return end.get(cell, static_cast<std::byte*>(value));
     const Status status = end.nothing();
     // Another cell may have one still; this one has none.
@@ -555,12 +571,14 @@ Status LatestEnd::try_get(std::uint32_t cell, void* value) noexcept {
 Status LatestEnd::read(std::uint32_t cell, void* value) noexcept {
     State& end = *state_;
     if (cell >= end.cells) return Status::too_large;
+    if (end.is_copy) return end.ended;
     return end.get(cell, static_cast<std::byte*>(value));
 }
 
 Status LatestEnd::next(std::uint32_t& cell, void* value) noexcept {
     State& end = *state_;
     if (end.is_closed) return Status::closed;
+    if (end.is_copy) return end.ended;
     const std::uint32_t found = end.find_new(end.cursor);
     if (found == end.cells) return end.nothing();
     end.cursor = found + 1 == end.cells ? 0 : found + 1;
@@ -572,6 +590,7 @@ Status LatestEnd::next(std::uint32_t& cell, void* value) noexcept {
 Status LatestEnd::wait(const Deadline& deadline) {
     State& end = *state_;
     if (end.is_closed) return Status::closed;
+    if (end.is_copy) return end.ended;
     if (end.readiness != nullptr) end.readiness->end(*end.sleeper);
     const connect::HeldReadiness held{end.readiness};
     Status status = Status::ok;
@@ -609,8 +628,8 @@ LatestStats LatestEnd::stats() const noexcept {
 
 std::string LatestEnd::failure() const {
     const State& end = *state_;
-    if (end.window.broken()) return end.window.failure();
-    return end.ended == Status::peer_lost ? "its socket ended without a goodbye" : "";
+    return end.ended == Status::peer_lost ? ring::cause_of_loss(end.link, end.window)
+                                          : std::string{};
 }
 
 std::string LatestEnd::explain() const {

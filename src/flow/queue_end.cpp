@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "millrace/base/error.hpp"
+#include "millrace/base/log.hpp"
 #include "millrace/ring/design_name.hpp"
 #include "millrace/ring/device_limits.hpp"
 
@@ -51,6 +52,18 @@ Listener Listener::listen(const connect::Address& address, Options options) {
 
 namespace detail {
 
+Listener listen_for_one(const connect::Address& address, Options options) {
+    Listener listener = Listener::listen(address, std::move(options));
+    tell_chosen_port(address, listener.address());
+    return listener;
+}
+
+void tell_chosen_port(const connect::Address& asked, const connect::Address& address) {
+    if (asked.kind() != connect::Address::Kind::tcp || asked.port() != 0) return;
+    base::log(base::LogLevel::warn, "flow", "listening on {}, a port that the system has chosen",
+              address.to_string());
+}
+
 Connection connect_link(const connect::Address& address, Options& options, ring::Design design,
                         const ItemFacts& item, const base::Deadline& deadline) {
     ring::check(options.ring, item, design);
@@ -74,6 +87,19 @@ base::StatisticsPage consumer_page(std::string_view name) {
                    {"items", "payload_bytes", "ring_bytes", "empty_returns", "credit_writes",
                     "credit_stores", "events", "work_requests", "sleeps", "wake_ups",
                     "transfer_reads", "data_reads", "receives"});
+}
+
+void warn_of_stray_release(const std::string& peer) noexcept {
+    base::log(base::LogLevel::warn, "flow",
+              "release() without an item that was peeked, or behind a call that has taken it, does "
+              "nothing (queue of {})",
+              peer);
+}
+
+void warn_of_forgotten_release(const std::string& peer, std::uint32_t times) noexcept {
+    base::log(base::LogLevel::warn, "flow",
+              "the same item was peeked {} times: it stays in front until release() (queue of {})",
+              times, peer);
 }
 
 void show(base::StatisticsPage& page, const ProducerStats& stats) noexcept {

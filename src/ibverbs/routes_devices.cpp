@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <new>
 
 #include "device_files.hpp"
 #include "millrace/soft/device.hpp"
@@ -14,16 +15,13 @@ using namespace millrace::ibverbs;
 
 namespace {
 
-// A list handed out is ours: one word before it points to the system's list, whose devices live
-// as long as it does.
-struct DeviceList {
+// A list handed out is ours, as malloc gave it, because programs free() it (qperf). Behind its end
+// follow the system's list, whose devices live as long as it does, and the list's own address: a
+// program may have ended it sooner by a null pointer.
+struct ListEnd {
+    ibv_device* null;
     ibv_device** system;
-    ibv_device* devices[1];
-
-    static DeviceList* of(ibv_device** list) noexcept {
-        return reinterpret_cast<DeviceList*>(reinterpret_cast<char*>(list) -
-                                             offsetof(DeviceList, devices));
-    }
+    ibv_device** list;
 };
 
 // While the system's library is looking for a device of its own, it must not be given ours: it
@@ -64,25 +62,27 @@ ibv_device** ibv_get_device_list(int* count) {
 
     const auto total =
         static_cast<std::size_t>(system_count) + static_cast<std::size_t>(soft_count);
-    void* memory = std::calloc(1, sizeof(DeviceList) + total * sizeof(ibv_device*));
+    void* const memory = std::malloc(total * sizeof(ibv_device*) + sizeof(ListEnd));
     if (memory == nullptr) {
         if (system != nullptr) system_ibv_free_device_list(system);
         errno = ENOMEM;
         return nullptr;
     }
-    auto* list = static_cast<DeviceList*>(memory);
-    list->system = system;
-    ibv_device** next = list->devices;
+    auto** const list = static_cast<ibv_device**>(memory);
+    ibv_device** next = list;
     for (int i = 0; i < system_count; ++i) *next++ = system[i];
     for (int i = 0; i < soft_count; ++i) *next++ = soft_devices[i];
+    new (next) ListEnd{nullptr, system, list};
     if (count != nullptr) *count = static_cast<int>(total);
-    return list->devices;
+    return list;
 }
 
-void ibv_free_device_list(ibv_device** devices) {
-    if (devices == nullptr) return;
-    DeviceList* list = DeviceList::of(devices);
-    if (list->system != nullptr) system_ibv_free_device_list(list->system);
+void ibv_free_device_list(ibv_device** list) {
+    if (list == nullptr) return;
+    ibv_device** next = list;
+    while (*next != nullptr) ++next;
+    const auto* const end = reinterpret_cast<const ListEnd*>(next);
+    if (end->list == list && end->system != nullptr) system_ibv_free_device_list(end->system);
     std::free(list);
 }
 

@@ -19,8 +19,6 @@ namespace {
 /// A value up to this length is copied over the old one while the chain is locked; a longer one is
 /// written elsewhere beforehand.
 constexpr std::size_t short_value = 4096;
-/// What a clear() adds to the versions: more than are drawn between two of its instructions.
-constexpr Version clear_step = Version{1} << 32;
 
 const StoreOptions& checked(const StoreOptions& options) {
     if (options.memory_bytes < least_memory || options.memory_bytes > most_memory) {
@@ -103,9 +101,12 @@ Engine::Gone Engine::gone(const Item& item, Version cleared) noexcept {
 Engine::Drawn Engine::draw() noexcept {
     while (true) {
         const Version version = version_.fetch_add(1, std::memory_order_seq_cst) + 1;
+        // One that was drawn before clear() has begun is not above its mark; one that was drawn
+        // meanwhile could be seen beside items that are about to go, and stay.
+        const bool is_clearing = is_clearing_.load(std::memory_order_seq_cst);
         const Version mark = cleared();
-        if (version > mark) return {version, mark};
-        std::this_thread::yield();  // clear() is between its two stores
+        if (!is_clearing && version > mark) return {version, mark};
+        std::this_thread::yield();
     }
 }
 
@@ -450,9 +451,9 @@ bool Engine::remove_if_gone(const Slabs::Found& found) noexcept {
 void Engine::clear() noexcept {
     {
         const std::lock_guard lock{clearing_};
-        const Version mark = version_.load(std::memory_order_seq_cst) + clear_step;
-        cleared_.store(mark, std::memory_order_seq_cst);
-        version_.fetch_add(clear_step, std::memory_order_seq_cst);
+        is_clearing_.store(true, std::memory_order_seq_cst);
+        cleared_.store(version_.load(std::memory_order_seq_cst), std::memory_order_seq_cst);
+        is_clearing_.store(false, std::memory_order_seq_cst);
     }
     const auto hash_key = [this](std::span<const std::byte> key) { return hash(key); };
     std::array<Slabs::Found, Slabs::most_found> found;

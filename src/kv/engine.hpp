@@ -101,6 +101,7 @@ class Engine {
     alignas(64) std::atomic<Version> version_{0};
     std::atomic<std::uint64_t> items_{0};
     alignas(64) std::atomic<Version> cleared_{0};  ///< no version up to this is there
+    std::atomic<bool> is_clearing_{false};         ///< a version that is drawn now is drawn anew
     std::mutex clearing_;
     std::mutex sweeping_;
     Slabs::Position swept_;  ///< with `sweeping_`

@@ -10,11 +10,21 @@
 #include <fmt/format.h>
 
 #include "channel_core.hpp"
+#include "memory.hpp"
 
 namespace millrace::message {
 
+void detail::refuse_nested_use(const char* attempted, const std::string& peer) {
+    throw base::Error{base::ErrorCode::invalid_argument, attempted, peer,
+                      "the callable that it was handed to has used the same end, and the place is "
+                      "gone",
+                      "make other calls before or behind this one, not within its callable"};
+}
+
 namespace {
 
+/// Memory of a message that was put together stays for the next one, if it is no larger.
+constexpr std::size_t longest_kept = std::size_t{1} << 20;
 /// How long close() waits for the goodbye of a peer whose queue pair is gone: it may be under way.
 constexpr std::chrono::seconds goodbye_patience{2};
 
@@ -35,16 +45,6 @@ base::Status wait_alone_for(Channel::Core& core, base::Status again, const base:
     return waited == base::Status::ok ? status : waited;
 }
 
-/// The same. Only once an attempt was vain it is seen to that no other thread waits or closes.
-template <class Attempt>
-base::Status wait_for(Channel::Core& core, base::Status again, const base::Deadline& deadline,
-                      Attempt&& attempt) {
-    const base::Status status = attempt();
-    if (status != again) return status;
-    const base::SoleCall call{core.use, "wait in a channel", core.link.peer_name()};
-    return wait_alone_for(core, again, deadline, attempt);
-}
-
 /// Waits for a message, behind a look that was vain: by looks at the place of the next frame alone,
 /// as long as these are enough.
 template <class Attempt>
@@ -54,10 +54,14 @@ base::Status wait_in_quiet(Channel::Core& core, const base::Deadline& deadline, 
                           [&] { return core.stays_quiet() ? base::Status::empty : attempt(); });
 }
 
+/// Only once an attempt was vain it is seen to that no other thread waits or closes.
 template <class Attempt>
 base::Status wait_for_room(Channel::Core& core, const base::Deadline& deadline, Attempt&& attempt) {
+    base::Status status = attempt();
+    if (status != base::Status::full) return status;
+    const base::SoleCall call{core.use, "wait in a channel", core.link.peer_name()};
     core.waiting_for_room = true;
-    const base::Status status = wait_for(core, base::Status::full, deadline, attempt);
+    status = wait_alone_for(core, base::Status::full, deadline, attempt);
     core.waiting_for_room = false;
     core.wants_room = false;
     return status;
@@ -86,7 +90,7 @@ Channel::~Channel() = default;
 std::size_t Channel::max_piece() const noexcept { return core_->writer.max_length(); }
 connect::Link& Channel::link() noexcept { return core_->link; }
 const std::string& Channel::peer() const noexcept { return core_->link.peer_name(); }
-std::string Channel::failure() const { return core_->why_failed; }
+std::string Channel::failure() const { return core_->failure(); }
 
 // --- sending
 
@@ -99,7 +103,11 @@ base::Status Channel::claim(std::size_t size, std::span<std::byte>& room,
     return wait_for_room(*core_, deadline, [&] { return core_->claim(size, room); });
 }
 
-base::Status Channel::commit(std::size_t size) noexcept { return core_->commit(size, frame_whole); }
+base::Status Channel::commit(std::size_t size) {
+    if (!core_->is_claimed()) [[unlikely]]
+        detail::refuse_nested_use("send a message that is written in place", peer());
+    return core_->commit(size, frame_whole);
+}
 
 base::Status Channel::try_send(std::span<const std::byte> message) noexcept {
     Core& core = *core_;
@@ -174,6 +182,7 @@ base::Status Channel::close(const base::Deadline& deadline) {
 
 base::Status Channel::look(Piece& piece) noexcept {
     const base::Status status = core_->look(piece);
+    core_->current_at = core_->reader.position();
     core_->current_bytes = piece.payload.size();
     core_->current_is_last = piece.last;
     return status;
@@ -236,11 +245,17 @@ base::Status Channel::look_whole(Piece& piece, const base::Deadline& deadline) {
     }
 }
 
-void Channel::release() noexcept {
+void Channel::release() {
+    if (core_->current_at != core_->reader.position() && !core_->assembled_whole) [[unlikely]]
+        detail::refuse_nested_use("give back a message that was read in place", peer());
+    release_current();
+}
+
+void Channel::release_current() noexcept {
     if (core_->assembled_whole) {
         core_->assembled_whole = false;
         core_->note_plain();
-        core_->assembled.clear();
+        clear_keeping(core_->assembled, longest_kept);
         return;
     }
     core_->release(core_->current_bytes, core_->current_is_last);
@@ -255,7 +270,7 @@ base::Status Channel::receive(std::vector<std::byte>& into, const base::Deadline
     } else {
         into.assign(piece.payload.begin(), piece.payload.end());
     }
-    release();
+    release_current();
     return status;
 }
 
@@ -264,7 +279,7 @@ base::Status Channel::copy_out(const Piece& piece, std::span<std::byte> into,
     size = piece.payload.size();
     if (size > into.size()) return base::Status::too_large;
     if (size != 0) std::memcpy(into.data(), piece.payload.data(), size);
-    release();
+    release_current();
     return base::Status::ok;
 }
 

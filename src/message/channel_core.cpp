@@ -2,6 +2,7 @@
 #include "channel_core.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <cstring>
 #include <iterator>
@@ -174,8 +175,16 @@ base::Status Channel::Core::lost_or_closed() noexcept {
     return ended_sending;
 }
 
-std::string Channel::Core::cause_of_loss() const {
-    return window.broken() ? window.failure() : "the peer's process or its host ended";
+std::string Channel::Core::cause_of_loss() const { return ring::cause_of_loss(link, window); }
+
+void Channel::Core::become_copy() noexcept {
+    static constexpr std::array<std::byte, 2 * frame_alignment> nothing{};
+    for (base::Status* const ended : {&ended_sending, &ended_receiving}) {
+        if (*ended == base::Status::ok) *ended = base::Status::peer_lost;
+    }
+    is_not_plain = true;
+    forget_room();
+    reader.expect(nothing.data());
 }
 
 void Channel::Core::fail(std::string why) noexcept {

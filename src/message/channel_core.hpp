@@ -19,6 +19,7 @@
 
 #include "incoming.hpp"
 #include "millrace/base/clock.hpp"
+#include "millrace/base/forks.hpp"
 #include "millrace/base/full_fence.hpp"
 #include "millrace/base/sole_use.hpp"
 #include "millrace/base/statistics.hpp"
@@ -203,8 +204,11 @@ struct Channel::Core {
         const base::Status status = reserve(size);
         if (status == base::Status::ok) [[likely]]
             place = writer.payload(size);
+        claimed_at = writer.position();
         return status;
     }
+    /// The place that was claimed last is still the next one.
+    [[nodiscard]] bool is_claimed() const noexcept { return claimed_at == writer.position(); }
 
     /// Sends the first `size` bytes of what was claimed.
     [[gnu::always_inline]] base::Status commit(std::size_t size, std::uint8_t flags) noexcept {
@@ -503,8 +507,13 @@ struct Channel::Core {
     void publish() noexcept;
 
     bool is_news(std::uint64_t word) noexcept;
+    /// In a child made by fork: nothing more is sent, and nothing is found.
+    void become_copy() noexcept;
     void fail(std::string why) noexcept;
     [[nodiscard]] std::string cause_of_loss() const;
+    [[nodiscard]] std::string failure() const {
+        return window.is_copy() ? window.failure() : why_failed;
+    }
     [[nodiscard]] ChannelStats stats() const noexcept;
     [[nodiscard]] ChannelStats counted() const noexcept;  ///< without what is known of waits
     [[nodiscard]] std::string explain() const;
@@ -590,6 +599,7 @@ struct Channel::Core {
     bool falls_asleep = false;      ///< the wait has come to the point of sleeping
     std::uint64_t asked_ticks = 0;  ///< when the last READ of `consumed` was posted
     std::uint64_t asking_pause = base::ticks_in(std::chrono::milliseconds{20});
+    std::uint64_t claimed_at = 0;     ///< where the place is that was claimed last
     bool is_closing = false;          ///< the close frame is being posted, or was
     bool closed_by_us = false;        ///< the close frame is posted
     std::uint64_t data_position = 0;  ///< … and before it, everything up to here
@@ -601,8 +611,9 @@ struct Channel::Core {
     bool is_told = false;          ///< something has come that the server has not looked at
     std::uint64_t credit_due = 0;  ///< the peer is told of so many at a time
     ring::CounterPush credit;
-    std::uint64_t current_bytes = 0;  ///< of the payload of what look() found last
-    bool current_is_last = true;      ///< … it is the last piece of its message
+    std::uint64_t current_at = 0;     ///< where it is what look() found last
+    std::uint64_t current_bytes = 0;  ///< … of its payload
+    bool current_is_last = true;      ///< … and it is the last piece of its message
     std::uint64_t published = 0;      ///< position that a sleeping peer was certainly told of
     base::SoleUse use;                ///< by a wait or close that is under way
     std::vector<std::byte> assembled;
@@ -615,6 +626,7 @@ struct Channel::Core {
     base::WaitsToShow waits_to_show;
     bool halves_wait = false;  ///< they do, by estimates of their own, and show those
     base::StatisticsPage statistics;
+    base::ForkWatch fork_watch{*this};
 };
 
 /// Sends a message that is longer than a piece may be: `claim(size, room)`, `commit(size, flags)`.

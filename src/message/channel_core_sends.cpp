@@ -51,6 +51,7 @@ base::Status Channel::Core::post_list() noexcept {
 }
 
 void Channel::Core::poll_receives() noexcept {
+    if (window.is_copy()) return;  // they are the parent's to take
     if (ways.shared != nullptr) return ways.shared->poll();
     if (!incoming.has_value()) return;
     std::array<verbs::Completion, 16> batch;

@@ -9,6 +9,7 @@
 
 #include "client_access.hpp"
 #include "client_state.hpp"
+#include "millrace/message/in_place.hpp"
 
 namespace millrace::message {
 
@@ -35,6 +36,7 @@ Status Client::claim(std::size_t size, std::span<std::byte>& room) {
     State& client = *state_;
     Status status = client.may_send(size);
     if (status != Status::ok) return status;
+    client.claimed_as = client.next_id;
     using Claimed = State::Claimed;
     if (client.submits_otherwise) [[unlikely]] {
         if (client.lays_batches && !client.options.resumes) {
@@ -44,7 +46,7 @@ Status Client::claim(std::size_t size, std::span<std::byte>& room) {
                 room = {place, size};
                 return Status::ok;
             }
-            if (status != Status::too_large) return client.not_sent(status);
+            if (status != Status::too_large) return client.not_sent(status, size);
         }
         // It goes behind them.
         client.send_batch();
@@ -57,7 +59,7 @@ Status Client::claim(std::size_t size, std::span<std::byte>& room) {
             room = room.subspan(session_head_bytes);
             return status;
         }
-        if (status != Status::too_large) return client.not_sent(status);
+        if (status != Status::too_large) return client.not_sent(status, size);
         if (client.line->claim_large(size, room)) {
             client.claimed = Claimed::to_be_read;
             return Status::ok;
@@ -84,6 +86,9 @@ Status Client::claim(std::size_t size, std::span<std::byte>& room, const Deadlin
 
 Status Client::commit(std::size_t size, std::uint64_t& id, const RequestOptions& options) {
     State& client = *state_;
+    if (client.claimed_as != client.next_id) [[unlikely]]
+        detail::refuse_nested_use("send a request that is written in place",
+                                  client.server.to_string());
     if (client.claimed == State::Claimed::in_batch) [[unlikely]] {
         id = client.add_to_batch(size, options);
         return Status::ok;
@@ -98,7 +103,9 @@ Status Client::commit(std::size_t size, std::uint64_t& id, const RequestOptions&
         if (status == Status::ok) client.counts.large += client.line->count_announced();
     } else {
         std::span<std::byte> room;
-        (void)client.line->claim(session_head_bytes + size, room);
+        status = client.line->claim(session_head_bytes + size, room);
+        if (status != Status::ok) [[unlikely]]
+            return client.not_sent(status, size);
         copy_two_words(room.data(), head);
         status = client.line->commit(session_head_bytes + size);
     }
@@ -119,29 +126,37 @@ Status Client::look(Answer& answer, const Deadline& deadline) {
     if (status != Status::empty && !state_->may_resume(status)) return status;
     if (outstanding() == 0) {
         // There is no answer to wait for, but the session goes on.
-        if (status == Status::empty || !state_->resumes(deadline, status)) return status;
-        return Status::empty;
+        if (status != Status::empty) {
+            return state_->resumes(deadline, status) ? Status::empty : status;
+        }
+        if (!state_->wants_room()) return status;
+        return state_->wait_for(Status::full, deadline, [&] {
+            const Status found = look(answer);
+            if (found != Status::empty) return found;
+            const Status room = state_->look_for_room();
+            return room == Status::ok ? Status::empty : room;
+        });
     }
     return state_->wait_for(Status::empty, deadline, [&] { return look(answer); });
 }
 
 Status Client::look_for(std::uint64_t id, Answer& answer, const Deadline& deadline) {
     State& client = *state_;
-    const Status status = client.wait_for(Status::empty, deadline, [&] {
+    const auto attempt = [&] {
         while (true) {
             const Status found = client.look_at_line(answer);
             if (found != Status::ok) [[unlikely]] {
-                // What a new session has to say of it.
-                for (std::size_t i = 0; i < client.kept.size(); ++i) {
-                    if (client.kept[i].id == id) return client.look_at_kept(i, answer);
-                }
-                return found;
+                // A new session may have something to say of it.
+                return client.finds_kept(id, answer) ? Status::ok : found;
             }
             if (answer.id == id) [[likely]]
                 return found;
             (void)client.keep_one();
         }
-    });
+    };
+    // It may have come while another one was awaited.
+    const bool has_come = !client.kept.empty() && client.finds_kept(id, answer);
+    const Status status = has_come ? Status::ok : client.wait_for(Status::empty, deadline, attempt);
     client.current = id;
     if (status == Status::ok) [[likely]] {
         client.counts.bytes_received += answer.payload.size();
@@ -151,7 +166,11 @@ Status Client::look_for(std::uint64_t id, Answer& answer, const Deadline& deadli
     return status;
 }
 
-void Client::pass() noexcept { state_->pass(); }
+void Client::pass() {
+    if (!state_->is_handed_out()) [[unlikely]]
+        detail::refuse_nested_use("go on behind an answer", state_->server.to_string());
+    state_->pass();
+}
 
 void Client::prefetch() noexcept { state_->prefetch(); }
 
@@ -192,15 +211,17 @@ std::uint32_t Client::window() const noexcept { return state_->window; }
 
 Status Client::reconnect(const Deadline& deadline) { return state_->connect_again(deadline); }
 
-Status Client::close(const Deadline& deadline) {
-    State& client = *state_;
-    client.is_closed = true;
-    if (client.ended != Status::ok) return client.ended;
-    if (client.is_batching) client.end_batch();
-    client.ended = Status::closed;
-    client.answers.close();
-    const Status status = client.line->close(deadline, client.why_failed);
-    client.line.reset();
+Status Client::close(const Deadline& deadline) { return state_->close(deadline); }
+
+Status Client::State::close(const Deadline& deadline) {
+    const base::SoleCall call{use, "close a message client", server.to_string()};
+    is_closed = true;
+    if (ended != Status::ok) return ended;
+    if (is_batching) end_batch();
+    ended = Status::closed;
+    answers.close();
+    const Status status = line->close(deadline, why_failed);
+    line.reset();
     return status;
 }
 
@@ -225,6 +246,7 @@ ClientStats Client::stats() const noexcept {
 
 std::string Client::failure() const {
     const State& client = *state_;
+    if (client.is_copy) return std::string{base::copy_in_child};
     if (!client.why_failed.empty() || !client.line.has_value()) return client.why_failed;
     return client.line->failure();
 }

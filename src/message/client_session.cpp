@@ -121,11 +121,12 @@ void Client::State::connect(const Deadline& deadline) {
     (void)line->send(pack(SessionHeader{.kind = SessionKind::hello}), pack(hello));
     std::span<const std::byte> message;
     Status status = Status::empty;
-    const Status waited = wait(deadline, [&] {
+    const auto has_heard = [&] {
         (void)line->flush();
         status = line->look(message);
         return status != Status::empty;
-    });
+    };
+    const Status waited = line->wait(has_heard, deadline, options.wait);
     const auto refuse = [&](base::ErrorCode code, std::string why, std::string remedy) {
         throw base::Error{code, "join a message server", server.to_string(), std::move(why),
                           std::move(remedy)};
@@ -249,7 +250,9 @@ void Client::State::take_welcome(const Welcome& welcome) {
 
 Status Client::State::connect_again(const Deadline& deadline) {
     if (is_closed) return Status::closed;
+    if (is_copy) return ended;
     if (ended == Status::ok) return Status::ok;
+    const base::SoleCall call{use, "reconnect a message client", server.to_string()};
     try {
         requests.drop();
         answers.close();

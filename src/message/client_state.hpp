@@ -21,7 +21,9 @@
 #include "batch.hpp"
 #include "line.hpp"
 #include "millrace/base/crowd.hpp"
+#include "millrace/base/forks.hpp"
 #include "millrace/base/peer_causality.hpp"
+#include "millrace/base/sole_use.hpp"
 #include "millrace/base/yielding.hpp"
 #include "millrace/message/client.hpp"
 
@@ -68,10 +70,8 @@ struct Client::State {
             return ended;
         if (size > max_request) [[unlikely]]
             return base::Status::too_large;
-        if (next_id - lowest >= window || (!line->is_clear() && !flushes())) [[unlikely]] {
-            ++counts.full;
-            return base::Status::full;
-        }
+        if (next_id - lowest >= window || (!line->is_clear() && !flushes())) [[unlikely]]
+            return not_sent(base::Status::full, size);
         return base::Status::ok;
     }
     [[gnu::noinline]] bool flushes() { return line->flush() == base::Status::ok; }
@@ -138,7 +138,7 @@ struct Client::State {
         std::byte* const place = place_in_batch(request.size(), status);
         if (place == nullptr) {
             return status == base::Status::too_large ? submit_otherwise(request, id, said)
-                                                     : not_sent(status);
+                                                     : not_sent(status, request.size());
         }
         copy_any(place, request.data(), request.size());
         if (options.resumes) [[unlikely]]
@@ -154,7 +154,7 @@ struct Client::State {
         const SessionHead head = head_of(said);
         status = line->try_send(head, request);
         if (status == base::Status::too_large) status = send_long(head, request);
-        if (status != base::Status::ok) return not_sent(status);
+        if (status != base::Status::ok) return not_sent(status, request.size());
         note_submitted(request, id, said);
         return base::Status::ok;
     }
@@ -210,7 +210,7 @@ struct Client::State {
         if (!takes_batches || options.resumes) return base::Status::ok;
         std::byte* const place = place_in_batch(size, status);
         if (place == nullptr) {
-            return status == base::Status::too_large ? base::Status::ok : not_sent(status);
+            return status == base::Status::too_large ? base::Status::ok : not_sent(status, size);
         }
         const std::size_t open = window - (next_id - lowest);
         room.at = place - entry_head_bytes;
@@ -274,9 +274,32 @@ struct Client::State {
         if (options.resumes) copy(request, said);
         id = submitted(request.size());
     }
-    [[gnu::noinline]] base::Status not_sent(base::Status status) noexcept {
-        if (status == base::Status::full) ++counts.full;
+    /// Of a request of so many bytes.
+    [[gnu::noinline]] base::Status not_sent(base::Status status, std::size_t size) noexcept {
+        if (status != base::Status::full) return status;
+        ++counts.full;
+        refused_id = next_id;
+        refused_bytes = size;
         return status;
+    }
+    /// The last request found no room.
+    [[nodiscard]] bool wants_room() const noexcept { return refused_id == next_id; }
+    /// `full`: it would not yet.
+    base::Status look_for_room() {
+        if (ended != base::Status::ok) return ended;
+        if (next_id - lowest >= window || (!line->is_clear() && !flushes())) {
+            return base::Status::full;
+        }
+        std::span<std::byte> place;
+        base::Status status = base::Status::too_large;
+        if (takes_batches && refused_bytes <= longest_entry) {
+            status = line->claim_batch(batch_bytes(refused_bytes), place);
+        }
+        if (status == base::Status::too_large) {
+            status = line->claim(session_head_bytes + refused_bytes, place);
+        }
+        // What fits nowhere waits here, and is taken.
+        return status == base::Status::too_large ? base::Status::ok : status;
     }
     [[gnu::noinline]] void copy(std::span<const std::byte> request, const RequestOptions& said) {
         Place& its = place(next_id);
@@ -326,9 +349,17 @@ struct Client::State {
         return look_at_ring(answer);
     }
     base::Status look_at_kept(std::size_t index, Answer& answer) noexcept {
+        if (is_copy) [[unlikely]]
+            return ended;
         handed_out = index;
         answer = {kept[index].id, kept[index].outcome, kept[index].payload};
         return base::Status::ok;
+    }
+    [[gnu::noinline, gnu::cold]] bool finds_kept(std::uint64_t id, Answer& answer) noexcept {
+        for (std::size_t i = 0; i != kept.size(); ++i) {
+            if (kept[i].id == id) return look_at_kept(i, answer) == base::Status::ok;
+        }
+        return false;
     }
     [[gnu::always_inline]] base::Status look_at_line(Answer& answer) {
         if (answers.is_open()) [[unlikely]] {
@@ -631,6 +662,12 @@ struct Client::State {
         if (line->keeps_memory()) [[unlikely]]
             line->tidy_now_and_then();
     }
+    /// What was handed out last was not passed yet.
+    [[nodiscard, gnu::always_inline]] bool is_handed_out() noexcept {
+        if (handed_out == in_line || handed_out == in_batch) [[likely]]
+            return call_of(current) == Call::wanted;
+        return handed_out < kept.size() && kept[handed_out].id == current;
+    }
     void pass() noexcept {
         ++counts.answers;
         if (handed_out == in_line) [[likely]] {
@@ -677,6 +714,12 @@ struct Client::State {
         }
         return true;
     }
+    /// In a child made by fork. Its session is the parent's, too.
+    void become_copy() noexcept {
+        is_copy = true;
+        ended = base::Status::peer_lost;
+        answers.close();
+    }
     void fail(std::string why) noexcept {
         answers.close();
         why_failed = std::move(why);
@@ -705,6 +748,8 @@ struct Client::State {
 
     template <class Ready>
     base::Status wait(const base::Deadline& deadline, Ready&& ready) {
+        if (ready()) return base::Status::ok;
+        const base::SoleCall call{use, "wait with a message client", line->link().peer_name()};
         return line->wait(ready, deadline, options.wait);
     }
     /// Waits for what `attempt()` answers, as long as that is `again`. A session that resumes is
@@ -760,7 +805,7 @@ struct Client::State {
         turn_seen = now;
     }
     [[nodiscard]] bool may_resume(base::Status status) const noexcept {
-        return options.resumes && !is_closed &&
+        return options.resumes && !is_closed && !is_copy &&
                (status == base::Status::peer_lost || status == base::Status::closed);
     }
     bool resumes(const base::Deadline& deadline, base::Status& status) {
@@ -778,6 +823,7 @@ struct Client::State {
 
     void connect(const base::Deadline& deadline);
     base::Status connect_again(const base::Deadline& deadline);
+    base::Status close(const base::Deadline& deadline);
     void take_welcome(const Welcome& welcome);
     /// Behind what decides that.
     void note_batches() noexcept {
@@ -793,6 +839,7 @@ struct Client::State {
     ClientOptions options;
     ChannelOptions channel_options;
     std::optional<Line> line;
+    base::SoleUse use;  ///< by a wait, reconnect() or close() that is under way
 
     // What each request and answer asks for lies together, in few cache lines.
     std::uint64_t next_id = 1;
@@ -812,6 +859,8 @@ struct Client::State {
     bool lays_batches = false;       ///< both of these
     bool submits_otherwise = false;  ///< gathers, or lays_batches
     std::size_t wanted = 0;          ///< calls that are
+    std::uint64_t refused_id = 0;    ///< the number that the last one would have had which …
+    std::size_t refused_bytes = 0;   ///< … found no room
     std::vector<Call> calls;  ///< by number; side by side, as several are asked for at a time
     ClientStats counts;
     BatchWriter requests;                 ///< that are laid, and not sent
@@ -839,11 +888,14 @@ struct Client::State {
     std::vector<std::byte> scratch;    ///< a request that is not laid in place
     enum class Claimed : std::uint8_t { in_line, in_scratch, to_be_read, in_batch };
     Claimed claimed = Claimed::in_line;  ///< where the place of the next request is
+    std::uint64_t claimed_as = 0;        ///< … and its number
 
     bool is_closed = false;  ///< by us
+    bool is_copy = false;    ///< the client is of the parent of this process
     std::string why_failed;
     std::optional<connect::Transport> instead_of;  ///< that was asked for first
     std::string why_instead;
+    base::ForkWatch fork_watch{*this};
 };
 
 }  // namespace millrace::message

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "each_completion.hpp"
+#include "memory.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/random.hpp"
 #include "millrace/connect/facts.hpp"
@@ -185,6 +186,7 @@ void DatagramWire::meet(const PacketFacts& theirs) {
     const std::size_t memory_bytes = ring_bytes_ + PacketStream::bare_places * packet_head_bytes;
     send_memory_ = link_.allocate(memory_bytes, verbs::Access::none);
     send_key_ = send_memory_.slice(0, 1).lkey;
+    const bool has_pool = !is_client() && host_->is_ud();
     const std::size_t longest =
         std::min({link_.mtu(), std::size_t{theirs.packet_bytes}, ring_bytes_ / 4}) / 16 * 16;
     stream_.emplace(PacketTerms{.own_token = facts_.token,
@@ -195,7 +197,9 @@ void DatagramWire::meet(const PacketFacts& theirs) {
                                 .own_room = facts_.room,
                                 .peer_room = theirs.room,
                                 .has_timer = is_client(),
-                                .max_message_bytes = memory_.max_message_bytes},
+                                .max_message_bytes = memory_.max_message_bytes,
+                                .spare_bytes = has_pool ? facts_.packet_bytes : 0,
+                                .held = memory_.held},
                     std::span{send_memory_.data(), memory_bytes});
 }
 
@@ -221,10 +225,10 @@ PacketStream::Time DatagramWire::now() const noexcept {
     return is_client() ? base::Clock::now() : PacketStream::Time{};
 }
 
-void DatagramWire::end(Status how, std::string why) noexcept {
+void DatagramWire::end(Status how, std::string_view why) noexcept {
     if (ended_ != Status::ok) return;
     ended_ = how;
-    why_failed_ = std::move(why);
+    set_text(why_failed_, why);
 }
 
 // --- receiving
@@ -236,7 +240,7 @@ void DatagramWire::poll() noexcept {
 
 void DatagramWire::arrived(const verbs::Completion& completion) noexcept {
     if (!completion.ok()) {
-        end(Status::peer_lost, completion.explain());
+        end(Status::peer_lost, try_text([&] { return completion.explain(); }));
         return;
     }
     const auto slot = static_cast<std::uint32_t>(completion.id());
@@ -268,8 +272,7 @@ void DatagramWire::arrived(const SharedReader& reader, std::uint64_t word) noexc
 bool DatagramWire::arrived(std::span<const std::byte> packet, std::uint32_t slot,
                            bool may_keep) noexcept {
     if (!stream_.has_value()) return false;
-    return stream_->receive(packet, slot, now(), may_keep || stream_->held() == 0) ==
-           PacketStream::Arrival::kept;
+    return stream_->receive(packet, slot, now(), may_keep) == PacketStream::Arrival::kept;
 }
 
 void DatagramWire::give_back() noexcept {
@@ -405,7 +408,7 @@ Status DatagramWire::send(const SessionHead& head, std::span<const std::byte> pa
     stream_->completed(window().completed());
     const Status status = stream_->send(std::as_bytes(std::span{head}), payload);
     if (status != Status::ok) {
-        end(Status::peer_lost, std::string{stream_->failure()});
+        end(Status::peer_lost, stream_->failure());
         return ended_;
     }
     if (is_client()) {
@@ -443,7 +446,9 @@ Status DatagramWire::pump(bool with_bare) noexcept {
                 return stream_->lacks_completions() ? Status::ok : Status::full;
             }
         }
-        if (status != Status::ok) end(Status::peer_lost, window().failure());
+        if (status != Status::ok) {
+            end(Status::peer_lost, try_text([&] { return window().failure(); }));
+        }
         if (sender_.has_value()) sender_->sent(time);
         return status;
     }
@@ -709,25 +714,33 @@ void DatagramHost::open_station(connect::LinkOptions& link) {
 }
 
 std::uint64_t DatagramHost::add(DatagramWire& wire) {
-    sockets_.add(wire.link().socket(), &wire);
+    // First what may throw: nobody would take back what was done before it. What is told of, gone
+    // or vacant has room for as many as there are.
+    have_room(told_, wires_ + 1);
+    have_room(buried_, buried_.size() + wires_ + 1);
     const std::uint64_t word = base::random_bits();
+    if (is_shared() && shared_->free.empty()) {
+        have_room(shared_->free, shared_->wires.size() + 1);
+        shared_->wires.push_back(nullptr);
+        shared_->free.push_back(static_cast<std::uint32_t>(shared_->wires.size() - 1));
+    }
+    if (is_ud() && free_places_.empty()) {
+        have_room(free_places_, by_place_.size() + 1);
+        have_room(tokens_, by_place_.size() + 1);
+        by_place_.push_back(nullptr);
+        tokens_.push_back(0);
+        free_places_.push_back(static_cast<std::uint32_t>(by_place_.size() - 1));
+    }
+    sockets_.add(wire.link().socket(), &wire);
+    if (!is_ud()) by_pair_.emplace(wire.link().queue_pair().number(), &wire);
+    ++wires_;
     if (!is_ud()) {
-        by_pair_.emplace(wire.link().queue_pair().number(), &wire);
         if (!is_shared()) return word;
-        if (shared_->free.empty()) {
-            shared_->free.push_back(static_cast<std::uint32_t>(shared_->wires.size()));
-            shared_->wires.push_back(nullptr);
-        }
         wire.shared_place = shared_->free.back();
         shared_->free.pop_back();
         shared_->wires[wire.shared_place] = &wire;
         shared_->reader.clear(wire.shared_place);
         return word;
-    }
-    if (free_places_.empty()) {
-        free_places_.push_back(static_cast<std::uint32_t>(by_place_.size()));
-        by_place_.push_back(nullptr);
-        tokens_.push_back(0);
     }
     const std::uint32_t place = free_places_.back();
     free_places_.pop_back();
@@ -738,6 +751,7 @@ std::uint64_t DatagramHost::add(DatagramWire& wire) {
 
 void DatagramHost::remove(DatagramWire& wire, std::uint64_t token) noexcept {
     sockets_.remove(wire.link().socket());
+    --wires_;
     std::erase(told_, &wire);
     if (!is_ud()) {
         by_pair_.erase(wire.link().queue_pair().number());
@@ -797,7 +811,8 @@ void DatagramHost::take_datagram(const verbs::Completion& completion) noexcept {
         give_back(slot);
         return;
     }
-    // Where few are left, one client must not keep what all need.
+    // Where few are left no client keeps one of them: each waits for its own next packet, which
+    // must find one, and it has a place for that packet then.
     const bool may_keep = station_.posted >= station_.slots.count / 4;
     if (!wire->arrived(datagram.message, slot, may_keep)) give_back(slot);
     tell(*wire);

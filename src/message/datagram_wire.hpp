@@ -99,6 +99,8 @@ struct PacketMemory {
     /// A client's: requests go through the server's shared buffer.
     bool is_shared = false;
     ring::Carrier carrier = ring::Carrier::automatic;  ///< of these
+    /// Whose the memory of long messages is; null: nobody's.
+    std::shared_ptr<HeldBytes> held{};
 };
 
 class DatagramWire final : public Wire {
@@ -117,6 +119,13 @@ class DatagramWire final : public Wire {
     base::Status look(std::span<const std::byte>& message) override;
     void pass() noexcept override;
     [[nodiscard]] bool has_more() const noexcept override;
+    [[nodiscard]] bool exceeds_budget() const noexcept override {
+        return stream_->exceeds_budget();
+    }
+    [[nodiscard]] Begun begun() const noexcept override {
+        if (!stream_->is_assembling()) return {};
+        return {stream_->begun(), stream_->assembled_bytes()};
+    }
 
     base::Status claim(std::size_t size, std::span<std::byte>& place) override;
     base::Status commit(std::size_t size) noexcept override;
@@ -169,7 +178,11 @@ class DatagramWire final : public Wire {
     class Parker final : public base::StandingParker {
       public:
         explicit Parker(DatagramWire& wire) noexcept : wire_{&wire}, link_{wire.link_} {}
-        void prepare() override { link_.prepare(); }
+        /// What it has sent is complete, or will be: a queue that holds that is not armed to sleep.
+        void prepare() override {
+            if (wire_->own_window_.has_value()) (void)wire_->own_window_->reap();
+            link_.prepare();
+        }
         void park(std::chrono::nanoseconds limit, const base::Cancellation* cancellation) override;
         Rest settle() override { return link_.settle(); }
         [[nodiscard]] std::chrono::nanoseconds longest_sleep() const noexcept override {
@@ -217,7 +230,7 @@ class DatagramWire final : public Wire {
     base::Status post(PacketChain& chain) noexcept;
     /// What there is to do when nothing has come.
     base::Status idle() noexcept;
-    void end(base::Status how, std::string why) noexcept;
+    void end(base::Status how, std::string_view why) noexcept;
 
     DatagramHost* host_;
     std::shared_ptr<connect::Endpoint> endpoint_;  ///< whose domain the memory is of
@@ -351,6 +364,7 @@ class DatagramHost final : public WireHost {
     std::vector<std::uint64_t> tokens_;
     std::unordered_map<std::uint32_t, DatagramWire*> by_pair_;  ///< UC
     std::vector<DatagramWire*> told_;
+    std::size_t wires_ = 0;  ///< that there are
     std::uint64_t sockets_looked_at_ = 0;
     std::uint64_t sockets_every_;
     bool sockets_are_due_ = true;

@@ -200,6 +200,7 @@ void Dispatcher::State::wake(Server& server) {
 }
 
 void Dispatcher::State::check_thread() const {
+    if (hub.is_copy()) base::refuse_copy("wait for a message dispatcher", "its ports and servers");
     if (hub.is_current()) return;
     throw base::Error{base::ErrorCode::invalid_argument, "wait for a message dispatcher", "",
                       "it belongs to another thread", "call adopt() in this one first"};

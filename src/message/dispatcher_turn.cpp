@@ -7,6 +7,7 @@
 
 #include "client_access.hpp"
 #include "dispatcher_state.hpp"
+#include "memory.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/yielding.hpp"
 
@@ -45,6 +46,7 @@ void Dispatcher::State::Server::remove(const Lane& lane) noexcept {
 // --- a turn
 
 std::size_t Dispatcher::State::turn() {
+    if (hub.is_copy()) base::refuse_copy("turn a message dispatcher", "its ports and servers");
     // Whoever dispatches polls; when to yield is for rest() to say.
     const base::WaitsByPolicy here;
     owes_turn = true;  // until it is through
@@ -352,7 +354,7 @@ void Dispatcher::State::end(Server& server, Status why) {
     // Its rings and queue pair are of no use to anybody.
     server.why_ended = server.client.failure();
     const Client gone{std::move(server.client)};
-    server.asked = {};
+    give_back(server.asked);
 }
 
 void Dispatcher::State::unwatch(Server& server) noexcept {

@@ -13,7 +13,7 @@ namespace millrace::message {
 base::Status Line::look_otherwise(std::span<const std::byte>& message) {
     if (is_wire()) return look_at_wire(message);
     if (is_assembled_) {
-        message = assembled_;
+        message = assembled_.bytes();
         return base::Status::ok;
     }
     return look_at_fetched(message);
@@ -96,8 +96,6 @@ void Line::answer_goodbye() noexcept {
 }
 
 base::Status Line::close(const base::Deadline& deadline, std::string& why_failed) {
-    const std::string peer = link().peer_name();  // the link may go meanwhile
-    const base::SoleCall call{use_, "close a message client", peer};
     end_rest();
     if (is_wire()) {
         const base::Status status = wire_->close(deadline);
@@ -130,7 +128,7 @@ base::Status Line::put_together(Piece piece, std::span<const std::byte>& message
         const std::size_t size = piece.payload.size();
         if (piece.first) {
             // One that was begun before it was given up by its sender.
-            assembled_.clear();
+            assembled_.begin();
             assembling_ = true;
         }
         if (piece.first && piece.last) {
@@ -139,23 +137,19 @@ base::Status Line::put_together(Piece piece, std::span<const std::byte>& message
             message = piece.payload;
             return base::Status::ok;
         }
-        const bool fits = assembling_ && size <= max_message_bytes_ - assembled_.size();
-        if (assembling_ && !fits) {
+        if (assembling_ && !assembled_.append(piece.payload)) {
+            assembled_.keep_head(piece.payload);
             assembling_ = false;
-            // What the message begins with says whose it is.
-            if (piece.first) assembled_.assign(piece.payload.begin(), piece.payload.end());
-            assembled_.resize(std::min(assembled_.size(), session_head_bytes));
             core_->release(size, piece.last);
             receives_otherwise_ = is_assembled_ = true;
-            message = assembled_;
+            message = assembled_.bytes();
             return base::Status::too_large;
         }
-        if (fits) assembled_.insert(assembled_.end(), piece.payload.begin(), piece.payload.end());
         core_->release(size, piece.last);
         if (piece.last && assembling_) {
             assembling_ = false;
             receives_otherwise_ = is_assembled_ = true;
-            message = assembled_;
+            message = assembled_.bytes();
             return base::Status::ok;
         }
         const base::Status status = core_->look(piece);
@@ -178,8 +172,6 @@ void Line::pass_otherwise() noexcept {
     is_assembled_ = false;
     note_otherwise();
     assembled_.clear();
-    // One large message does not cost its memory for ever.
-    if (assembled_.capacity() > std::size_t{1} << 20) assembled_ = {};
 }
 
 base::Status Line::claim_otherwise(std::size_t size, std::span<std::byte>& place) {
@@ -295,7 +287,7 @@ std::string Line::explain_large() const {
 }
 
 Rendezvous& Line::large() {
-    if (large_ == nullptr) large_ = std::make_unique<Rendezvous>(*core_, agreed_);
+    if (large_ == nullptr) large_ = std::make_unique<Rendezvous>(*core_, agreed_, HeldPart{held_});
     return *large_;
 }
 

@@ -21,14 +21,15 @@
 #include <utility>
 #include <vector>
 
+#include "assembly.hpp"
 #include "channel_core.hpp"
 #include "millrace/base/crowd.hpp"
 #include "millrace/base/prefetch.hpp"
 #include "millrace/base/shared_lines.hpp"
-#include "millrace/base/sole_use.hpp"
 #include "millrace/base/status.hpp"
 #include "millrace/base/wait.hpp"
 #include "millrace/connect/readiness.hpp"
+#include "millrace/message/held_bytes.hpp"
 #include "millrace/message/session.hpp"
 #include "millrace/message/transfer.hpp"
 #include "rendezvous.hpp"
@@ -68,11 +69,14 @@ namespace millrace::message {
 /// One thread. Allocates where a message is larger than the ring, or has to be kept.
 class Line {
   public:
-    /// `max_message_bytes`: the longest that is put together, its head included.
-    Line(std::unique_ptr<Channel::Core> core, std::size_t max_message_bytes) noexcept
+    /// `max_message_bytes`: the longest that is put together, its head included. `held`: whose the
+    /// memory of long messages is; null: nobody's.
+    Line(std::unique_ptr<Channel::Core> core, std::size_t max_message_bytes,
+         const std::shared_ptr<HeldBytes>& held = nullptr) noexcept
         : core_{std::move(core)},
-          max_message_bytes_{max_message_bytes},
-          takes_lines_{core_->stores && base::readers_take_lines()} {}
+          takes_lines_{core_->stores && base::readers_take_lines()},
+          assembled_{max_message_bytes, HeldPart{held}},
+          held_{held} {}
     explicit Line(std::unique_ptr<Wire> wire) noexcept
         : receives_otherwise_{true}, sends_otherwise_{true}, wire_{std::move(wire)} {}
 
@@ -112,6 +116,17 @@ class Line {
         } else {
             pass_otherwise();
         }
+    }
+
+    /// What look() has called too large was so because this end holds too much.
+    [[nodiscard]] bool exceeds_budget() const noexcept {
+        return is_wire() ? wire_->exceeds_budget() : assembled_.exceeds_budget();
+    }
+    /// The message of which a part has come, if there is one; not one that is READ.
+    [[nodiscard]] Begun begun() const noexcept {
+        if (is_wire()) return wire_->begun();
+        if (!assembling_) return {};
+        return {assembled_.begun(), assembled_.bytes().size()};
     }
 
     /// What the place of the next frame says.
@@ -267,6 +282,10 @@ class Line {
     [[nodiscard]] std::size_t waiting_bytes() const noexcept {
         return is_wire() ? wire_->waiting_bytes() : waiting_bytes_;
     }
+    /// … and of those that the peer is to READ.
+    [[nodiscard]] std::size_t owed_bytes() const noexcept {
+        return waiting_bytes() + (large_ == nullptr ? 0 : large_->staged_bytes());
+    }
     /// Bytes of messages that were kept, or announced, and are no more, all in all.
     [[nodiscard]] std::uint64_t flushed_bytes() const noexcept {
         if (is_wire()) return wire_->flushed_bytes();
@@ -349,8 +368,6 @@ class Line {
     template <class Ready>
     base::Status wait(Ready&& ready, const base::Deadline& deadline,
                       const base::WaitPolicy& policy) {
-        if (ready()) return base::Status::ok;
-        const base::SoleCall call{use_, "wait with a message client", link().peer_name()};
         end_rest();
         const connect::HeldReadiness held{readiness()};
         const base::Status status = base::wait_in_turns(ready, deadline, policy, parker());
@@ -474,15 +491,13 @@ class Line {
     std::size_t last_batch_ = 0;                         ///< bytes of the last one that was sent
     std::size_t taken_ = nothing;  ///< bytes of the message that look() found in place
     std::size_t apart_ = 0;        ///< the same, if that has the rest of its block to itself
-    std::size_t max_message_bytes_ = 0;
-    bool takes_lines_ = false;  ///< the peer stores, and this is a processor where that helps it
+    bool takes_lines_ = false;     ///< the peer stores, and this is a processor where that helps it
     /// `assembled_` is handed out until pass(), or something is to be READ, or it is a wire.
     bool receives_otherwise_ = false;
     bool sends_otherwise_ = false;  ///< some messages wait, or it is a wire
 
-    base::SoleUse use_;  ///< by a wait or close() of a client that is under way
-
-    std::vector<std::byte> assembled_;
+    Assembly assembled_{0};
+    std::shared_ptr<HeldBytes> held_;  ///< of what is READ, too
     bool assembling_ = false;
     bool is_assembled_ = false;  ///< it is handed out
 

@@ -32,6 +32,8 @@ PacketStream::PacketStream(const PacketTerms& terms, std::span<std::byte> memory
       expected_{terms.own_first},
       told_limit_{terms.own_first + terms.own_room},
       gap_told_{terms.own_first},
+      spare_(terms.spare_bytes),
+      assembled_{terms.max_message_bytes, HeldPart{terms.held}},
       freed_{terms.peer_first},
       unacknowledged_{terms.peer_first},
       unsent_{terms.peer_first},
@@ -143,12 +145,19 @@ PacketStream::Arrival PacketStream::take_data(const PacketHead& head,
         fail("it sends behind its end");
         return Arrival::passed;
     }
+    Arrival arrival = Arrival::kept;
     if (!may_keep) {
-        ++counts_.dropped;
-        return Arrival::passed;
+        if (ahead != 0 || spare_is_taken_ || payload.size() > spare_.size()) {
+            ++counts_.dropped;
+            return Arrival::passed;
+        }
+        std::ranges::copy(payload, spare_.begin());
+        payload = std::span{spare_}.first(payload.size());
+        slot = spare_slot;
+        spare_is_taken_ = true;
+        arrival = Arrival::passed;
     }
     held_[head.sequence & index_mask] = {payload.data(), slot, head.length, head.flags};
-    ++held_count_;
     ++counts_.received;
     if (ahead == 0) {
         bool more = true;
@@ -157,7 +166,7 @@ PacketStream::Arrival PacketStream::take_data(const PacketHead& head,
             more = (beyond_ & 1) != 0;
             beyond_ >>= 1;
         }
-        return Arrival::kept;
+        return arrival;
     }
     beyond_ |= std::uint64_t{1} << (ahead - 1);
     if (static_cast<std::uint64_t>(ahead) >= tolerance &&
@@ -178,21 +187,27 @@ bool PacketStream::take_free(std::uint32_t& slot) noexcept {
 
 void PacketStream::drop_held() noexcept {
     for (std::uint32_t number = consumed_; number != expected_; ++number) {
-        (void)free_slots_.push(held_[number & index_mask].slot);
+        free(held_[number & index_mask]);
     }
     for (std::uint64_t bits = beyond_; bits != 0; bits &= bits - 1) {
         const auto ahead = static_cast<std::uint32_t>(std::countr_zero(bits));
-        (void)free_slots_.push(held_[(expected_ + 1 + ahead) & index_mask].slot);
+        free(held_[(expected_ + 1 + ahead) & index_mask]);
     }
-    held_count_ = 0;
     consumed_ = expected_;
     beyond_ = 0;
     fail("this end reads no more");
 }
 
+void PacketStream::free(const Held& held) noexcept {
+    if (held.slot == spare_slot) {
+        spare_is_taken_ = false;
+    } else {
+        (void)free_slots_.push(held.slot);
+    }
+}
+
 void PacketStream::release_front() noexcept {
-    (void)free_slots_.push(held_[consumed_ & index_mask].slot);
-    --held_count_;
+    free(held_[consumed_ & index_mask]);
     ++consumed_;
     const std::uint32_t due = std::max(terms_.own_room > 1 ? 2U : 1U, terms_.own_room / 2);
     if (own_limit() - told_limit_ >= due) owes_state_ = true;
@@ -201,7 +216,7 @@ void PacketStream::release_front() noexcept {
 Status PacketStream::look(std::span<const std::byte>& message) {
     if (is_broken()) return Status::peer_lost;
     if (whole_) {
-        message = assembled_;
+        message = assembled_.bytes();
         return is_too_large_ ? Status::too_large : Status::ok;
     }
     while (consumed_ != expected_) {
@@ -213,34 +228,30 @@ Status PacketStream::look(std::span<const std::byte>& message) {
             fail("it sends pieces of no message");
             return Status::peer_lost;
         }
-        const bool is_too_large =
-            !is_skipping_ && payload.size() > terms_.max_message_bytes - assembled_.size();
-        if (is_first && is_last && !is_too_large) {
-            message = payload;
-            return Status::ok;
-        }
-        if (is_too_large) {
-            // What the message begins with says whose it is.
-            if (is_first) assembled_.assign(payload.begin(), payload.end());
-            assembled_.resize(std::min(assembled_.size(), session_head_bytes));
-            is_assembling_ = false;
-            is_skipping_ = !is_last;
-            release_front();
-            whole_ = is_too_large_ = true;
-            message = assembled_;
-            return Status::too_large;
-        }
         if (is_skipping_) {
             is_skipping_ = !is_last;
             release_front();
             continue;
         }
-        assembled_.insert(assembled_.end(), payload.begin(), payload.end());
+        if (is_first && is_last && payload.size() <= terms_.max_message_bytes) {
+            message = payload;
+            return Status::ok;
+        }
+        if (is_first) assembled_.begin();
+        if (!assembled_.append(payload)) {
+            assembled_.keep_head(payload);
+            is_assembling_ = false;
+            is_skipping_ = !is_last;
+            release_front();
+            whole_ = is_too_large_ = true;
+            message = assembled_.bytes();
+            return Status::too_large;
+        }
         is_assembling_ = !is_last;
         release_front();
         if (!is_last) continue;
         whole_ = true;
-        message = assembled_;
+        message = assembled_.bytes();
         return Status::ok;
     }
     if (!has_ended()) return Status::empty;
@@ -258,8 +269,6 @@ void PacketStream::pass() noexcept {
     }
     whole_ = is_too_large_ = false;
     assembled_.clear();
-    // One large message does not cost its memory for ever.
-    if (assembled_.capacity() > std::size_t{1} << 20) assembled_ = {};
 }
 
 // --- what goes

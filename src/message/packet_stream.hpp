@@ -17,6 +17,10 @@
 //   the receiver tells, `limit` = consumed + room, never shrinks, and what keeps to it always finds
 //   a place. `expected` is the first that is missing.
 //
+//   A receiver that shares its memory with others may find it taken. What came out of order is of
+//   no use until the gap before it is filled, and may be what has taken the memory, everyone's. So
+//   packet `expected` has a place of this receiver alone, and all that is behind it waits for it.
+//
 //   Every packet of either direction says what has come of the other: `acknowledged` (expected), a
 //   bit for each of the 64 behind it, and the limit. So a request is acknowledged by its answer,
 //   and the answer by the next request: a call costs one packet each way. There is no packet for
@@ -61,14 +65,17 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
 
+#include "assembly.hpp"
 #include "bounded_fifo.hpp"
 #include "millrace/base/clock.hpp"
 #include "millrace/base/status.hpp"
+#include "millrace/message/held_bytes.hpp"
 #include "packet.hpp"
 
 namespace millrace::message {
@@ -89,6 +96,10 @@ struct PacketTerms {
     std::chrono::nanoseconds most_patience = std::chrono::milliseconds{100};
     /// The longest message to this end that is put together.
     std::size_t max_message_bytes = std::size_t{1} << 20;
+    /// The longest packet to this end, for one whose owner's memory may be short: see receive().
+    std::size_t spare_bytes = 0;
+    /// Whose part such a message is while it is put together; null: nobody's.
+    std::shared_ptr<HeldBytes> held{};
 };
 
 struct PacketCounts {
@@ -133,7 +144,8 @@ class PacketStream {
         foreign,  ///< it was for somebody else, or is no packet
     };
     /// A packet has come, and lies at `packet`, which is the owner's `slot`. `may_keep` false:
-    /// memory is short, so it is as if its data had been lost.
+    /// memory is short, so the packet that is read next is copied to the stream's own place for one
+    /// (PacketTerms::spare_bytes), unless that is taken; the data of any other is as if lost.
     Arrival receive(std::span<const std::byte> packet, std::uint32_t slot, Time now,
                     bool may_keep = true);
     /// A packet has come of which only that it was for this end is known: the peer is to send the
@@ -144,8 +156,6 @@ class PacketStream {
     }
     /// Slots that were kept and are the owner's again. False: no more.
     [[nodiscard]] bool take_free(std::uint32_t& slot) noexcept;
-    /// Packets that are kept.
-    [[nodiscard]] std::uint32_t held() const noexcept { return held_count_; }
     /// Gives back all that is kept: nothing is read any more.
     void drop_held() noexcept;
 
@@ -154,6 +164,12 @@ class PacketStream {
     /// nothing more comes. `peer_lost`: see failure().
     base::Status look(std::span<const std::byte>& message);
     void pass() noexcept;
+    /// What look() called too large was so for want of room (PacketTerms::held).
+    [[nodiscard]] bool exceeds_budget() const noexcept { return assembled_.exceeds_budget(); }
+    /// A message has come in part. Another number, once another one has begun.
+    [[nodiscard]] bool is_assembling() const noexcept { return is_assembling_; }
+    [[nodiscard]] std::uint64_t begun() const noexcept { return assembled_.begun(); }
+    [[nodiscard]] std::size_t assembled_bytes() const noexcept { return assembled_.bytes().size(); }
     /// A look may find something that is here already.
     [[nodiscard]] bool has_more() const noexcept {
         return whole_ || expected_ != consumed_ || has_ended() || is_broken();
@@ -220,6 +236,8 @@ class PacketStream {
     }
 
   private:
+    static constexpr std::uint32_t spare_slot = ~std::uint32_t{0};
+
     /// A packet that was received and not read.
     struct Held {
         const std::byte* payload = nullptr;
@@ -265,6 +283,8 @@ class PacketStream {
     Arrival take_data(const PacketHead& head, std::span<const std::byte> payload,
                       std::uint32_t slot, bool may_keep) noexcept;
     void release_front() noexcept;
+    /// Nothing is needed any more where that packet lies.
+    void free(const Held& held) noexcept;
 
     [[nodiscard]] std::optional<std::size_t> place_for(std::size_t bytes) noexcept;
     void free_packets() noexcept;
@@ -297,9 +317,10 @@ class PacketStream {
     bool has_told_gap_ = false;
     bool owes_state_ = false;
     std::array<Held, most_packets> held_{};
-    std::uint32_t held_count_ = 0;
+    std::vector<std::byte> spare_;  ///< where one payload lies that the owner has no memory for
+    bool spare_is_taken_ = false;
     BoundedFifo<std::uint32_t> free_slots_{most_packets};
-    std::vector<std::byte> assembled_;
+    Assembly assembled_;
     bool is_assembling_ = false;
     bool is_skipping_ = false;   ///< the rest of a message that is too large
     bool whole_ = false;         ///< `assembled_` is handed out until pass()

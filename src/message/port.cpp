@@ -6,9 +6,11 @@
 #include <cstring>
 #include <utility>
 
+#include "memory.hpp"
 #include "millrace/base/crowd.hpp"
 #include "millrace/base/yielding.hpp"
 #include "millrace/message/dispatcher.hpp"
+#include "millrace/message/in_place.hpp"
 #include "port_state.hpp"
 
 namespace millrace::message {
@@ -95,8 +97,8 @@ void free_place(PortState& port, std::uint32_t index) noexcept {
     PortState::Place& place = port.places[index];
     place.call = PortState::Call::none;
     port.free.push_back(index);
-    if (place.answer.capacity() > PortState::longest_kept) place.answer = {};
-    if (place.longer.capacity() > PortState::longest_kept) place.longer = {};
+    clear_keeping(place.answer, PortState::longest_kept);
+    clear_keeping(place.longer, PortState::longest_kept);
 }
 
 /// Of what came too late for the dispatcher to take, nobody but this port knows.
@@ -171,6 +173,13 @@ Status look_at_kept(PortState& port, std::size_t index, Answer& answer) noexcept
     return Status::ok;
 }
 
+bool finds_kept(PortState& port, std::uint64_t id, Answer& answer) noexcept {
+    for (std::size_t i = 0; i != port.kept.size(); ++i) {
+        if (port.kept[i].id == id) return look_at_kept(port, i, answer) == Status::ok;
+    }
+    return false;
+}
+
 /// Publishes to the dispatcher what was stored sequentially consistent.
 void tell(PortState& port) noexcept { port.gate->bell.ring(); }
 
@@ -201,6 +210,7 @@ std::uint32_t Port::servers() const noexcept {
 
 Status Port::claim(std::size_t size, std::span<std::byte>& room) {
     PortState& port = *state_;
+    if (port.is_copy) return Status::peer_lost;
     if (port.gate->is_closed.load(std::memory_order_acquire)) return Status::closed;
     const Status ended = port.gate->ended[port.server].load(std::memory_order_acquire);
     if (ended != Status::ok) return ended;
@@ -212,7 +222,9 @@ Status Port::claim(std::size_t size, std::span<std::byte>& room) {
         (void)look_at_places(port, next);
         if (port.free.empty()) return Status::full;
     }
-    PortState::Place& place = port.places[port.free.back()];
+    port.claimed = port.free.back();
+    PortState::Place& place = port.places[port.claimed];
+    port.claimed_id = place.id;
     place.is_long = size > port.options.request_bytes;
     if (place.is_long) {
         place.longer.resize(size);
@@ -238,6 +250,8 @@ Status Port::claim(std::size_t size, std::span<std::byte>& room, const Deadline&
 
 Status Port::commit(std::size_t size, std::uint64_t& id, const RequestOptions& options) {
     PortState& port = *state_;
+    if (!port.is_claimed()) [[unlikely]]
+        detail::refuse_nested_use("send a request that is written in place", "a port");
     const std::uint32_t index = port.free.back();
     port.free.pop_back();
     PortState::Place& place = port.places[index];
@@ -267,6 +281,7 @@ Status Port::submit(std::span<const std::byte> request, std::uint64_t& id,
 
 Status Port::look(Answer& answer) {
     PortState& port = *state_;
+    if (port.is_copy) return Status::peer_lost;
     if (!port.kept.empty()) return look_at_kept(port, 0, answer);
     Status status = look_at_places(port, answer);
     if (port.is_watched) [[unlikely]]
@@ -279,30 +294,41 @@ Status Port::look(Answer& answer) {
 
 Status Port::look(Answer& answer, const Deadline& deadline) {
     const Status status = look(answer);
-    if (status != Status::empty || outstanding() == 0) return status;
+    if (status != Status::empty) return status;
+    if (outstanding() == 0) {
+        // Every place may be that of a request whose answer is not wanted.
+        return wait_for(*state_, Status::full, deadline, [&] {
+            const Status found = look(answer);
+            return found == Status::empty && state_->free.empty() ? Status::full : found;
+        });
+    }
     return wait_for(*state_, Status::empty, deadline, [&] { return look(answer); });
 }
 
 Status Port::look_for(std::uint64_t id, Answer& answer, const Deadline& deadline) {
     PortState& port = *state_;
+    // It may have come while another one was awaited.
+    if (finds_kept(port, id, answer)) return Status::ok;
     const Status status = wait_for(port, Status::empty, deadline, [&] {
+        if (port.is_copy) return Status::peer_lost;
         Status found;
         while ((found = look_at_places(port, answer)) == Status::ok && answer.id != id) {
             keep(port, answer);
         }
+        // The end has something to say of it.
+        if (found == Status::closed && finds_kept(port, id, answer)) return Status::ok;
         port.kept_index = PortState::in_place;
         port.current = PortState::place_of(id);
-        for (std::size_t i = 0; found == Status::closed && i < port.kept.size(); ++i) {
-            if (port.kept[i].id == id) return look_at_kept(port, i, answer);
-        }
         return found;
     });
     if (status != Status::ok) (void)cancel(id);
     return status;
 }
 
-void Port::pass() noexcept {
+void Port::pass() {
     PortState& port = *state_;
+    if (!port.is_handed_out()) [[unlikely]]
+        detail::refuse_nested_use("go on behind an answer", "a port");
     if (port.kept_index == PortState::in_place) return pass_place(port, port.current);
     port.kept.erase(port.kept.begin() + static_cast<std::ptrdiff_t>(port.kept_index));
 }

@@ -35,6 +35,7 @@
 
 #include "millrace/base/clock.hpp"
 #include "millrace/base/deadline.hpp"
+#include "millrace/base/forks.hpp"
 #include "millrace/base/status.hpp"
 #include "millrace/base/thread_bell.hpp"
 #include "millrace/message/dispatcher.hpp"
@@ -169,6 +170,20 @@ struct PortState {
     bool is_armed = false;       ///< … which the dispatcher makes readable with the next answer
     std::uint64_t armed_at = 0;  ///< of rings
     std::deque<Kept> kept;
+    std::uint32_t claimed = 0;     ///< the place of the next request …
+    std::uint64_t claimed_id = 0;  ///< … whose number was that
+    bool is_copy = false;          ///< the port is of the parent of this process
+    /// In a child made by fork: nobody serves it.
+    void become_copy() noexcept { is_copy = true; }
+    [[nodiscard]] bool is_claimed() const noexcept {
+        return !free.empty() && free.back() == claimed && places[claimed].id == claimed_id;
+    }
+    /// What was handed out last was not passed yet.
+    [[nodiscard]] bool is_handed_out() const noexcept {
+        return kept_index == in_place ? places[current].call == Call::wanted
+                                      : kept_index < kept.size();
+    }
+    base::ForkWatch fork_watch{*this};
 };
 
 }  // namespace millrace::message::detail

@@ -75,9 +75,10 @@ void MemoryPool::tidy(base::Clock::time_point now) noexcept {
 
 // --- sending
 
-Rendezvous::Rendezvous(Channel::Core& core, const LargeMessages& setting)
+Rendezvous::Rendezvous(Channel::Core& core, const LargeMessages& setting, HeldPart part)
     : core_{&core},
       setting_{setting},
+      part_{std::move(part)},
       staging_{core.link.shared_endpoint(), verbs::Access::remote_read, setting.max_bytes},
       landing_{core.link.shared_endpoint(), verbs::Access::local_write, setting.max_bytes},
       counter_{core.carrier.word(core.peer_page + offsetof(ControlPage, read))} {}
@@ -220,8 +221,9 @@ bool Rendezvous::land(Coming& one) noexcept {
         length > setting_.max_bytes - std::min(landing_bytes_, setting_.max_bytes)) {
         return false;
     }
-    one.memory = landing_.take(payload_at + length);
+    if (part_.set(landing_bytes_ + length)) one.memory = landing_.take(payload_at + length);
     if (one.memory.size() == 0) {
+        (void)part_.set(landing_bytes_);
         one.state = Coming::State::no_memory;
         return true;
     }
@@ -232,6 +234,7 @@ bool Rendezvous::land(Coming& one) noexcept {
 void Rendezvous::release(Coming& one) noexcept {
     if (one.memory.size() == 0) return;
     landing_bytes_ -= one.from.length;
+    (void)part_.set(landing_bytes_);
     landing_.give_back(std::move(one.memory));
 }
 

@@ -39,6 +39,7 @@
 #include "millrace/base/clock.hpp"
 #include "millrace/base/status.hpp"
 #include "millrace/connect/link.hpp"
+#include "millrace/message/held_bytes.hpp"
 #include "millrace/message/session.hpp"
 #include "millrace/message/transfer.hpp"
 #include "millrace/ring/position.hpp"
@@ -75,7 +76,8 @@ class MemoryPool {
 /// One thread. Never blocks. Must outlive the queue pair of `core`, as that may READ into it.
 class Rendezvous {
   public:
-    Rendezvous(Channel::Core& core, const LargeMessages& setting);
+    /// `part`: whose the memory is that it READs into.
+    Rendezvous(Channel::Core& core, const LargeMessages& setting, HeldPart part = HeldPart{});
 
     // --- sending
 
@@ -96,6 +98,8 @@ class Rendezvous {
     [[nodiscard]] std::uint64_t count_announced() noexcept {
         return announcements_ - std::exchange(counted_announcements_, announcements_);
     }
+    /// Bytes of announced payload that the peer is not done with.
+    [[nodiscard]] std::size_t staged_bytes() const noexcept { return staged_bytes_; }
     /// Bytes of announced payload that the peer was done with, all in all.
     [[nodiscard]] std::uint64_t taken_bytes() const noexcept { return taken_bytes_; }
 
@@ -174,6 +178,7 @@ class Rendezvous {
 
     Channel::Core* core_;
     LargeMessages setting_;
+    HeldPart part_;  ///< of landing_bytes_
     MemoryPool staging_;
     MemoryPool landing_;
 

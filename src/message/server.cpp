@@ -425,7 +425,13 @@ std::size_t Server::State::visit_otherwise(Peer& peer, const detail::HandlerRef&
                 return 0;
             }
             peer.taken = header.id;
-            (void)answer(peer, header.id, Outcome::too_large, {});
+            if (peer.line->exceeds_budget()) {
+                ++counts.over_budget;
+                ++counts.overloaded;
+                (void)answer(peer, header.id, Outcome::overloaded, {});
+            } else {
+                (void)answer(peer, header.id, Outcome::too_large, {});
+            }
             peer.line->pass();
             break;
         }
@@ -638,11 +644,14 @@ void Server::drop(Request& request) {
 }
 
 std::size_t Server::turn_by(detail::HandlerRef handler, std::size_t budget) {
+    state_->check_process("turn a message server");
     return state_->turn(handler, budget);
 }
 
 Status Server::serve_by(detail::HandlerRef handler, const base::Deadline& deadline) {
+    state_->check_process("serve");
     constexpr unsigned turns_between = 63;
+    state_->check_thread("serve the clients of a message server");
     const auto post_at_end = [](State* server) { server->post_gathered(); };
     const std::unique_ptr<State, decltype(post_at_end)> posting{state_.get(), post_at_end};
     for (unsigned turns = 0;; ++turns) {
@@ -662,7 +671,10 @@ Status Server::serve_by(detail::HandlerRef handler, const base::Deadline& deadli
     }
 }
 
-Status Server::rest(const base::Deadline& deadline) { return state_->rest(deadline); }
+Status Server::rest(const base::Deadline& deadline) {
+    state_->check_process("rest in a message server");
+    return state_->rest(deadline);
+}
 
 void Server::stop() noexcept {
     state_->stopping.store(true, std::memory_order_seq_cst);
@@ -688,8 +700,11 @@ Status Server::drain(const base::Deadline& deadline) {
                             nap);
 }
 
-void Server::begin_to_drain() noexcept {
+void Server::check_thread(const char* attempted) const { state_->check_thread(attempted); }
+
+void Server::begin_to_drain() {
     State& server = *state_;
+    server.check_thread("drain a message server");
     server.is_draining = true;
     server.options.group_clients = 0;  // a lap is of all from here on
     server.laps_of_drain = 0;
@@ -697,6 +712,7 @@ void Server::begin_to_drain() noexcept {
 
 bool Server::turn_to_drain() {
     State& server = *state_;
+    server.check_process("drain a message server");
     const auto nobody = [](Request&) {};
     const detail::HandlerRef handler = erase(nobody);
     // Whoever calls this may sleep before the next time, and shall where others have to do more.

@@ -128,26 +128,41 @@ Status Server::State::give(Peer& peer, const SessionHead& head,
     return Status::ok;
 }
 
+namespace {
+/// So that what is held of all is not counted for each answer.
+[[nodiscard]] std::size_t in_steps(std::size_t kept_bytes) noexcept {
+    constexpr std::size_t step = std::size_t{16} << 10;
+    return (kept_bytes + step - 1) / step * step;
+}
+}  // namespace
+
+void Server::State::forget(Peer& peer, KeptAnswer& kept) noexcept {
+    peer.kept_bytes -= kept.payload.size();
+    (void)peer.kept_part.set(in_steps(peer.kept_bytes));
+    // All of them together keep no more memory than may be kept of answers.
+    clear_keeping(kept.payload, options.max_kept_bytes / peer.kept.size());
+    kept.id = 0;
+}
+
 void Server::State::keep(Peer& peer, std::uint64_t id, Outcome outcome,
                          std::span<const std::byte> payload) {
     KeptAnswer& kept = peer.kept[id & peer.mask];
-    peer.kept_bytes -= kept.payload.size();
-    kept.payload.clear();
-    kept.id = 0;
+    forget(peer, kept);
     if (payload.size() > options.max_kept_bytes - peer.kept_bytes) return;
+    kept.payload.assign(payload.begin(), payload.end());
+    if (!peer.kept_part.set(in_steps(peer.kept_bytes + payload.size()))) {
+        ++counts.over_budget;
+        return give_back(kept.payload);
+    }
     kept.id = id;
     kept.outcome = outcome;
-    kept.payload.assign(payload.begin(), payload.end());
     peer.kept_bytes += payload.size();
 }
 
 void Server::State::forget_acknowledged(Peer& peer, std::uint64_t lowest) noexcept {
     for (; peer.acknowledged < lowest; ++peer.acknowledged) {
         KeptAnswer& kept = peer.kept[peer.acknowledged & peer.mask];
-        if (kept.id != peer.acknowledged) continue;
-        peer.kept_bytes -= kept.payload.size();
-        kept.payload.clear();
-        kept.id = 0;
+        if (kept.id == peer.acknowledged) forget(peer, kept);
     }
     // What an honest client was to have READ of it, and sends again if it was not, is not below.
     if (!peer.unread.empty()) [[unlikely]] {
@@ -177,10 +192,20 @@ void Server::State::clog(Peer& peer) {
         peer.clogged_at = peer.line->flushed_bytes();
         clogged.push_back(peer.id.place);
     }
-    if (!peer.is_paused && peer.line->waiting_bytes() > options.max_waiting_bytes) {
+    peer.owed_part.set_anyhow(peer.line->owed_bytes());
+    const bool is_over_budget = crowd->held()->is_full();
+    if (!peer.is_paused &&
+        (peer.line->waiting_bytes() > options.max_waiting_bytes || is_over_budget)) {
+        if (is_over_budget) ++counts.over_budget;
         peer.is_paused = true;
         mailboxes.leave_out(peer.id.place);
     }
+}
+
+bool Server::State::may_go_on(const Peer& peer) const noexcept {
+    return peer.line->owed_bytes() == 0 ||
+           (peer.line->waiting_bytes() <= options.max_waiting_bytes / 2 &&
+            !crowd->held()->is_full());
 }
 
 void Server::State::flush_clogged() {
@@ -189,6 +214,7 @@ void Server::State::flush_clogged() {
         Status status = Status::ok;  // it has left meanwhile
         if (peer.line.has_value()) {
             status = peer.line->flush_all();
+            peer.owed_part.set_anyhow(peer.line->owed_bytes());
             if (peer.line->flushed_bytes() != peer.clogged_at) {
                 peer.clogged_at = peer.line->flushed_bytes();
                 peer.clogged_since = base::Clock::now();
@@ -204,8 +230,7 @@ void Server::State::flush_clogged() {
             if (end != Status::ok) status = end;
         }
         const bool is_there = peer.line.has_value();
-        if (is_there && peer.is_paused && !peer.leaving_for.has_value() &&
-            peer.line->waiting_bytes() <= options.max_waiting_bytes / 2) {
+        if (is_there && peer.is_paused && !peer.leaving_for.has_value() && may_go_on(peer)) {
             peer.is_paused = false;
             if (peer.line->is_wire()) {
                 tell(peer);

@@ -196,9 +196,10 @@ namespace {
 
 /// What a server has before it listens.
 struct Made {
-    Made(const ServerOptions& options, const ChannelOptions& channel)
+    Made(const ServerOptions& options, const ChannelOptions& channel,
+         const std::shared_ptr<HeldBytes>& held)
         : link{link_options(channel, {options.service, server_service.version})},
-          wires{options, link} {
+          wires{options, link, held} {
         link.protocol = options.protocol;
         link.accepted = options.transports;
         if (options.receives == Receives::shared) {
@@ -275,16 +276,20 @@ std::vector<Server> Server::listen_together(
     const ChannelOptions channel = channel_options_of(options);
     message::check(channel);
     options.endpoint = channel.endpoint;
+    // One request finds room at all events.
+    constexpr std::size_t rest_of_gulp = std::size_t{128} << 10;
+    const auto held = std::make_shared<HeldBytes>(
+        std::max(options.max_held_bytes, options.max_request_bytes + rest_of_gulp));
     std::vector<Made> made;
     std::vector<connect::LinkOptions> links;
     for (std::size_t number = 0; number < count; ++number) {
-        run_on(where(number), [&] { made.emplace_back(options, channel); });
+        run_on(where(number), [&] { made.emplace_back(options, channel, held); });
         links.push_back(made.back().link);
     }
     std::vector<connect::Listener> listeners =
         connect::Listener::listen_together(address, std::move(links));
     const Chosen polling = choose_polling(options, channel, count);
-    const auto crowd = std::make_shared<Crowd>(options.max_clients);
+    const auto crowd = std::make_shared<Crowd>(options.max_clients, held);
     std::vector<Server> servers;
     for (std::size_t number = 0; number < count; ++number) {
         std::unique_ptr<State> state;
@@ -321,7 +326,8 @@ std::optional<Server::State::Newcomer> Server::State::try_accept() {
                                          .slot_bytes = options.slot_bytes,
                                          .shared = shared.get()});
             core->readiness = readiness_of(*core);
-            return Line{std::move(core), options.max_request_bytes + session_head_bytes};
+            return Line{std::move(core), options.max_request_bytes + session_head_bytes,
+                        crowd->held()};
         });
     } catch (const base::Error& error) {
         base::log(base::LogLevel::warn, "message", "{}", error.what());
@@ -374,6 +380,9 @@ Server::State::Peer* Server::State::add(Line line) {
     peer.phase = Phase::joining;
     peer.since = base::Clock::now();
     peer.max_answer = 0;
+    peer.begun = {};
+    peer.owed_part = HeldPart{crowd->held()};
+    peer.kept_part = HeldPart{crowd->held()};
     peer.line.emplace(std::move(line));
     watch(peer);
     return vacant;
@@ -545,6 +554,7 @@ void Server::State::part(Peer& peer, bool for_good) noexcept {
         peer.line.reset();
     }
     peer.is_paused = false;
+    peer.owed_part.set_anyhow(0);
     peer.is_plain = false;
     peer.batch_at = 0;
     peer.leaving_for.reset();
@@ -588,16 +598,30 @@ void Server::State::vacate(Peer& peer) noexcept {
     peer.phase = Phase::vacant;
     peer.session = {};
     peer.resumes = false;
-    peer.deferred = {};
-    peer.kept = {};
+    give_back(peer.deferred);
+    give_back(peer.kept);
+    give_back(peer.unread);
     peer.kept_bytes = 0;
-    peer.unread = {};
+    peer.kept_part.set_anyhow(0);
     peer.batch_at = 0;
     // Replies of the former client find nobody.
     ++peer.id.generation;
     free_places.push_back(peer.id.place);
     std::push_heap(free_places.begin(), free_places.end(), lowest_first);
     while (in_use != 0 && peers[in_use - 1]->phase == Phase::vacant) --in_use;
+}
+
+void Server::State::look_after_begun(Peer& peer, base::Clock::time_point now) {
+    constexpr std::size_t least = std::size_t{64} << 10;
+    const Begun begun = peer.line->begun();
+    // What is not taken from a client cannot go on.
+    if (begun.bytes == 0 || peer.begun.bytes == 0 || peer.is_paused ||
+        begun.number != peer.begun.number || begun.bytes >= peer.begun.bytes + least) {
+        peer.begun = begun;
+        peer.begun_since = now;
+    } else if (now - peer.begun_since > options.patience) {
+        misbehaved(peer, "a request of which a part has come does not go on");
+    }
 }
 
 void Server::State::keep_house() {
@@ -611,7 +635,8 @@ void Server::State::keep_house() {
             vacate(*peer);
         }
         if (!peer->line.has_value()) continue;
-        if (peer->is_fetching) look_after_fetching(*peer, now);
+        look_after_begun(*peer, now);
+        if (peer->line.has_value() && peer->is_fetching) look_after_fetching(*peer, now);
         if (peer->line.has_value()) peer->line->tidy();
     }
     show();

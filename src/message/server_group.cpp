@@ -124,8 +124,13 @@ void ServerGroup::move(ClientId client, std::size_t to) {
     from.hub.post([&from, client, to] { from.move(client, static_cast<std::uint32_t>(to)); });
 }
 
+const std::shared_ptr<HeldBytes>& ServerGroup::held() const noexcept {
+    return state_->servers.front().state_->crowd->held();
+}
+
 Status ServerGroup::run(const Body& body) {
     State& group = *state_;
+    group.servers.front().check_thread("serve the clients of a message server");
     std::mutex mutex;  // of these two
     std::optional<Status> first;
     std::exception_ptr thrown;
@@ -195,6 +200,7 @@ void ServerGroup::stop() noexcept {
 
 Status ServerGroup::drain(const base::Deadline& deadline) {
     State& group = *state_;
+    for (const Server& server : group.servers) server.check_thread("drain a group of servers");
     for (Server& server : group.servers) server.begin_to_drain();
     base::NapParker nap;
     return base::wait_until(

@@ -3,6 +3,7 @@
 #include <iterator>
 #include <utility>
 
+#include "millrace/base/error.hpp"
 #include "server_state.hpp"
 
 namespace millrace::message {
@@ -197,7 +198,14 @@ void Server::State::ask_for_frames() const noexcept {
     frame.ask_for_second_line();
 }
 
+void Server::State::check_thread(const char* attempted) const {
+    if (hub.is_current()) return;
+    throw base::Error{base::ErrorCode::invalid_argument, attempted, listener.address().to_string(),
+                      "it belongs to another thread", "call adopt() in the thread that serves"};
+}
+
 Status Server::State::rest(const base::Deadline& deadline) {
+    check_thread("rest in a message server");
     class Sleeper final : public base::Parker {
       public:
         explicit Sleeper(State& server) : server_{&server} {}
@@ -284,7 +292,8 @@ constexpr ShownCount shown_counts[] = {{{"clients", gauge}, &ServerStats::client
                                        {{"vain looks", counter}, &ServerStats::vain_looks},
                                        {{"sleeps", counter}, &ServerStats::sleeps},
                                        {{"put off", counter}, &ServerStats::put_off},
-                                       {{"moved", counter}, &ServerStats::moved}};
+                                       {{"moved", counter}, &ServerStats::moved},
+                                       {{"over budget", counter}, &ServerStats::over_budget}};
 static_assert(std::size(shown_counts) * sizeof(std::uint64_t) == sizeof(ServerStats));
 }  // namespace
 

@@ -44,12 +44,15 @@
 #include "hot_places.hpp"
 #include "line.hpp"
 #include "mailboxes.hpp"
+#include "memory.hpp"
 #include "millrace/base/clock.hpp"
+#include "millrace/base/forks.hpp"
 #include "millrace/base/statistics.hpp"
 #include "millrace/base/wait_figures.hpp"
 #include "millrace/connect/acceptor.hpp"
 #include "millrace/connect/hub.hpp"
 #include "millrace/connect/readiness.hpp"
+#include "millrace/message/held_bytes.hpp"
 #include "millrace/message/server.hpp"
 #include "reply_queue.hpp"
 #include "setup.hpp"
@@ -68,7 +71,10 @@ namespace millrace::message {
 /// busy each is, and the way from one to another.
 class Crowd {
   public:
-    explicit Crowd(std::uint32_t most) noexcept : most_{most} {}
+    Crowd(std::uint32_t most, std::shared_ptr<HeldBytes> held) noexcept
+        : most_{most}, held_{std::move(held)} {}
+    /// What their clients make them hold.
+    [[nodiscard]] const std::shared_ptr<HeldBytes>& held() const noexcept { return held_; }
     /// Any thread. False: there are `most` already.
     [[nodiscard]] bool enter() noexcept {
         std::uint32_t now = clients_.load(std::memory_order_relaxed);
@@ -96,6 +102,7 @@ class Crowd {
 
   private:
     const std::uint32_t most_;
+    const std::shared_ptr<HeldBytes> held_;
     std::atomic<std::uint32_t> clients_{0};
     std::mutex mutex_;  ///< of these, by number
     std::vector<Server::State*> servers_;
@@ -135,6 +142,7 @@ struct Server::State : detail::Serving {
         std::vector<std::uint64_t> deferred{};  ///< numbers; 0: none
         std::vector<KeptAnswer> kept{};         ///< only if it resumes
         std::size_t kept_bytes = 0;
+        HeldPart kept_part{};  ///< of these
         /// Numbers that were taken by announcements and have no answer yet; only if it resumes.
         std::vector<std::uint64_t> unread{};
     };
@@ -170,7 +178,10 @@ struct Server::State : detail::Serving {
         connect::Hub::Id member{};
         base::Clock::time_point since{};  ///< of its phase
         base::Clock::time_point clogged_since{};
-        std::uint64_t clogged_at = 0;  ///< Line::flushed_bytes then
+        std::uint64_t clogged_at = 0;           ///< Line::flushed_bytes then
+        HeldPart owed_part{};                   ///< of Line::owed_bytes
+        Begun begun{};                          ///< the message of which a part had come …
+        base::Clock::time_point begun_since{};  ///< … then
         base::Clock::time_point fetching_since{};
         std::uint64_t fetching_at = 0;  ///< Line::fetch_progress then
         std::uint32_t pending = 0;      ///< of Session::deferred
@@ -190,6 +201,12 @@ struct Server::State : detail::Serving {
           connect::Listener its_listener, ServerOptions chosen, Polling polling,
           std::shared_ptr<Crowd> its_crowd, std::uint32_t its_number);
     State(const State&) = delete;
+    void become_copy() noexcept { is_copy = true; }
+    /// Throws Error in a child made by fork: the clients are its parent's.
+    void check_process(const char* attempted) const {
+        if (is_copy) [[unlikely]]
+            base::refuse_copy(attempted, listener.address().to_string());
+    }
     State& operator=(const State&) = delete;
     ~State();
 
@@ -238,6 +255,8 @@ struct Server::State : detail::Serving {
     /// … or was.
     void take_fetched(Peer& peer, const SessionHeader& header, std::span<const std::byte> payload,
                       const detail::HandlerRef& handler);
+    /// Drops a client whose request does not go on coming.
+    void look_after_begun(Peer& peer, base::Clock::time_point now);
     /// Drops a client whose request cannot be READ.
     void look_after_fetching(Peer& peer, base::Clock::time_point now);
     /// Has those visited who have something to do about what is READ. True: there are some.
@@ -317,6 +336,7 @@ struct Server::State : detail::Serving {
             clog(peer);
     }
     void keep(Peer& peer, std::uint64_t id, Outcome outcome, std::span<const std::byte> payload);
+    void forget(Peer& peer, KeptAnswer& kept) noexcept;
     void forget_acknowledged(Peer& peer, std::uint64_t lowest) noexcept;
     void take_replies();
     /// Tells the handler what comes of those who have written, from `place` on, as far as
@@ -347,6 +367,8 @@ struct Server::State : detail::Serving {
     /// Finds those who have written by SEND, for the scan.
     void look_for_sends();
     void clog(Peer& peer);
+    /// Of a client that is paused: so little waits for it that it may ask for more.
+    [[nodiscard]] bool may_go_on(const Peer& peer) const noexcept;
     void flush_clogged();
     [[nodiscard]] Peer* find(ClientId id) noexcept {
         Peer* const peer = id.place < peers.size() ? peers[id.place].get() : nullptr;
@@ -403,6 +425,8 @@ struct Server::State : detail::Serving {
 
     // --- sleeping
 
+    /// Throws Error (invalid_argument): it is another thread's.
+    void check_thread(const char* attempted) const;
     base::Status rest(const base::Deadline& deadline);
     [[gnu::noinline]] void activate(Peer& peer) {
         if (peer.is_active) return;
@@ -450,6 +474,7 @@ struct Server::State : detail::Serving {
     std::uint32_t number;  ///< of those that share the address
     bool is_draining = false;
     std::uint64_t laps_of_drain = 0;  ///< of those in which any client's messages could be taken
+    bool is_copy = false;             ///< this is a child made by fork
     bool is_nested = false;           ///< in a program's own loop
     std::atomic<bool> stopping{false};
     std::string why_polling;
@@ -513,6 +538,7 @@ struct Server::State : detail::Serving {
 
     mutable base::StatisticsPage statistics;
     std::optional<connect::Acceptor> acceptor;  ///< for this object's thread: the first to go
+    base::ForkWatch fork_watch{*this};
 };
 
 }  // namespace millrace::message

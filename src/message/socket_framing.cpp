@@ -23,15 +23,23 @@ constexpr std::size_t smallest_gulp = 1024;
 
 // --- ByteQueue
 
-void ByteQueue::make_room(std::size_t bytes, std::size_t more) {
-    if (room() >= bytes) return;
+std::size_t ByteQueue::capacity_for(std::size_t bytes, std::size_t more) const noexcept {
     // Payloads stay aligned.
     const std::size_t odd = begin_ % SocketFrame::alignment;
     const std::size_t held = size();
-    if (begin_ - odd >= held && capacity_ >= odd + held + bytes) {
+    const bool fits = begin_ - odd >= held && capacity_ >= odd + held + bytes;
+    if (room() >= bytes || fits) return capacity_;
+    return std::max(smallest, odd + held + std::max(bytes, more));
+}
+
+void ByteQueue::make_room(std::size_t bytes, std::size_t more) {
+    if (room() >= bytes) return;
+    const std::size_t odd = begin_ % SocketFrame::alignment;
+    const std::size_t held = size();
+    const std::size_t wanted = capacity_for(bytes, more);
+    if (wanted == capacity_) {
         if (held != 0) std::memmove(memory_.get() + odd, memory_.get() + begin_, held);
     } else {
-        const std::size_t wanted = std::max(smallest, odd + held + std::max(bytes, more));
         std::unique_ptr<std::byte[]> memory{new std::byte[wanted]};
         if (held != 0) std::memcpy(memory.get() + odd, memory_.get() + begin_, held);
         memory_ = std::move(memory);
@@ -61,10 +69,12 @@ std::span<std::byte> SocketInbox::room() {
     const std::size_t held = bytes_.size();
     std::size_t needed = smallest_gulp;
     std::size_t more = 0;
+    bool is_long = false;
     if (held >= head_bytes && skip_ == 0) {
         const SocketFrame frame = frame_at(bytes_.begin());
         const std::uint64_t whole = SocketFrame::size_of(frame.bytes);
-        if (frame.bytes <= max_message_bytes_ && whole > held) {
+        if (frame.bytes <= max_message_bytes_ && whole > held && !is_refused_) {
+            is_long = whole > ByteQueue::usual;
             // The rest of a message, but for no more than as much again as has come of it.
             needed = static_cast<std::size_t>(std::min<std::uint64_t>(whole - held, needed));
             more = static_cast<std::size_t>(
@@ -74,7 +84,18 @@ std::span<std::byte> SocketInbox::room() {
     if (std::exchange(was_filled_, false) && bytes_.capacity() < ByteQueue::usual) {
         needed = std::max(needed, 2 * bytes_.capacity() - held);
     }
-    bytes_.make_room(needed, more);
+    const std::size_t wanted = bytes_.capacity_for(needed, more);
+    if (is_long && wanted > ByteQueue::usual && wanted > bytes_.capacity() && !part_.set(wanted)) {
+        // Its head, which is here, says whose it is; the rest is passed over.
+        is_refused_ = true;
+        return {};
+    }
+    try {
+        bytes_.make_room(needed, more);
+    } catch (...) {
+        note();
+        throw;
+    }
     return {bytes_.end(), bytes_.room()};
 }
 
@@ -86,6 +107,7 @@ void SocketInbox::took(std::size_t bytes) noexcept {
     const auto skipped = static_cast<std::size_t>(std::min<std::uint64_t>(skip_, bytes_.size()));
     skip_ -= skipped;
     bytes_.drop(skipped);
+    note();
 }
 
 SocketInbox::Found SocketInbox::front(std::span<const std::byte>& message) const noexcept {
@@ -95,7 +117,7 @@ SocketInbox::Found SocketInbox::front(std::span<const std::byte>& message) const
     const std::byte* const payload = bytes_.begin() + head_bytes;
     switch (frame.kind) {
         case SocketFrame::Kind::message:
-            if (frame.bytes > max_message_bytes_) {
+            if (frame.bytes > max_message_bytes_ || is_refused_) {
                 if (held < head_bytes + session_head_bytes) return Found::nothing;
                 message = {payload, session_head_bytes};
                 return Found::too_large;
@@ -115,7 +137,9 @@ void SocketInbox::pass() noexcept {
     const auto here = static_cast<std::size_t>(std::min<std::uint64_t>(whole, bytes_.size()));
     passed_ += whole;
     skip_ = whole - here;
+    is_refused_ = false;
     bytes_.drop(here);
+    note();
     if (bytes_.empty() && small_gulps_ >= small_gulps) {
         small_gulps_ = 0;
         bytes_.shrink();

@@ -22,7 +22,9 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <utility>
 
+#include "millrace/message/held_bytes.hpp"
 #include "millrace/message/session.hpp"
 
 namespace millrace::message {
@@ -72,6 +74,8 @@ class ByteQueue {
         begin_ += bytes;
         if (begin_ == end_) became_empty();
     }
+    /// The memory that make_room() would have.
+    [[nodiscard]] std::size_t capacity_for(std::size_t bytes, std::size_t more) const noexcept;
     /// Gives half of its memory back. Only empty.
     void shrink() noexcept;
 
@@ -95,9 +99,9 @@ class SocketInbox {
         garbage,    ///< so is what is here
     };
 
-    /// `max_message_bytes`: head included.
-    explicit SocketInbox(std::size_t max_message_bytes) noexcept
-        : max_message_bytes_{max_message_bytes} {}
+    /// `max_message_bytes`: head included. `part`: whose the memory of long messages is.
+    explicit SocketInbox(std::size_t max_message_bytes, HeldPart part = HeldPart{}) noexcept
+        : max_message_bytes_{max_message_bytes}, part_{std::move(part)} {}
 
     /// Where the next bytes go, at least one.
     [[nodiscard]] std::span<std::byte> room();
@@ -115,6 +119,12 @@ class SocketInbox {
     [[nodiscard]] bool is_between_frames() const noexcept { return bytes_.empty() && skip_ == 0; }
     /// Bytes of frames that were passed, all in all.
     [[nodiscard]] std::uint64_t passed() const noexcept { return passed_; }
+    /// The message in front is too large because there is no room for it.
+    [[nodiscard]] bool exceeds_budget() const noexcept { return is_refused_; }
+    /// Bytes of a frame in front that is not whole, and is not passed over.
+    [[nodiscard]] std::size_t begun_bytes() const noexcept {
+        return skip_ != 0 || has_front() ? 0 : bytes_.size();
+    }
     /// What the peer's goodbye says. Only if front() finds one.
     [[nodiscard]] std::uint64_t passed_by_peer() const noexcept;
     [[nodiscard]] std::size_t capacity() const noexcept { return bytes_.capacity(); }
@@ -123,9 +133,15 @@ class SocketInbox {
     /// Gulps in a row that needed less than a quarter of the memory, before half of it goes.
     static constexpr std::uint32_t small_gulps = 64;
 
+    void note() noexcept {
+        part_.set_anyhow(bytes_.capacity() > ByteQueue::usual ? bytes_.capacity() : 0);
+    }
+
     ByteQueue bytes_;
     std::size_t max_message_bytes_;
-    std::uint64_t skip_ = 0;  ///< bytes still to come of a message that was too large
+    HeldPart part_;
+    bool is_refused_ = false;  ///< there is no room for the message in front
+    std::uint64_t skip_ = 0;   ///< bytes still to come of a message that was too large
     std::uint64_t passed_ = 0;
     std::uint32_t small_gulps_ = 0;
     bool was_filled_ = false;  ///< the last gulp took all the room

@@ -11,6 +11,7 @@
 
 #include <fmt/format.h>
 
+#include "memory.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/system_calls.hpp"
 #include "millrace/connect/facts.hpp"
@@ -49,7 +50,7 @@ SocketWire::SocketWire(connect::Link link, const Options& options)
     : link_{std::move(link)},
       watch_{options.watch},
       gathers_{options.gathers},
-      inbox_{options.max_message_bytes} {
+      inbox_{options.max_message_bytes, HeldPart{options.held}} {
     for (std::vector<std::byte> rest = link_.take_over_socket(); !rest.empty();) {
         const std::span<std::byte> room = inbox_.room();
         const std::size_t taken = std::min(room.size(), rest.size());
@@ -95,6 +96,7 @@ Status SocketWire::look(std::span<const std::byte>& message) {
 bool SocketWire::receive() {
     if (watch_ != nullptr && !may_read_) return false;
     const std::span<std::byte> room = inbox_.room();
+    if (room.empty()) return true;  // what is in front is refused
     ssize_t count;
     do {
         base::count_system_call();
@@ -130,10 +132,10 @@ void SocketWire::told(const connect::SocketWatch::Told& what) noexcept {
     if (what.may_write) set_blocked(false);
 }
 
-void SocketWire::end(Status how, std::string why) noexcept {
+void SocketWire::end(Status how, std::string_view why) noexcept {
     if (ended_ != Status::ok) return;
     ended_ = how;
-    why_failed_ = std::move(why);
+    set_text(why_failed_, why);
 }
 
 // --- sending
@@ -287,8 +289,8 @@ std::unique_ptr<Wire> SocketHost::meet(connect::Link link) {
     check(connect::facts_in<SocketFacts>(theirs, setting_up_a_socket, link.peer_name()),
           link.peer_name());
     link.say(connect::bytes_of(mine));
-    return std::make_unique<SocketWire>(std::move(link),
-                                        SocketWire::Options{max_message_bytes_, &watch_, true});
+    return std::make_unique<SocketWire>(
+        std::move(link), SocketWire::Options{max_message_bytes_, &watch_, true, held_});
 }
 
 void SocketHost::look(std::vector<std::uint32_t>& places) {

@@ -41,6 +41,8 @@ class SocketWire final : public Wire {
         /// socket whenever it is looked at.
         connect::SocketWatch* watch = nullptr;
         bool gathers = false;  ///< what is sent waits until a look finds nothing more
+        std::shared_ptr<HeldBytes>
+            held{};  ///< whose the memory of long messages is; null: nobody's
     };
     /// Throws Error (resource_exhausted).
     SocketWire(connect::Link link, const Options& options);
@@ -49,6 +51,10 @@ class SocketWire final : public Wire {
     base::Status look(std::span<const std::byte>& message) override;
     void pass() noexcept override { inbox_.pass(); }
     [[nodiscard]] bool has_more() const noexcept override;
+    [[nodiscard]] bool exceeds_budget() const noexcept override { return inbox_.exceeds_budget(); }
+    [[nodiscard]] Begun begun() const noexcept override {
+        return {inbox_.passed(), inbox_.begun_bytes()};
+    }
 
     base::Status claim(std::size_t size, std::span<std::byte>& place) override;
     base::Status commit(std::size_t size) noexcept override;
@@ -102,7 +108,7 @@ class SocketWire final : public Wire {
     /// Passes over whatever messages there are. True: the peer has ended.
     bool has_ended();
     void set_blocked(bool is_blocked) noexcept;
-    void end(base::Status how, std::string why) noexcept;
+    void end(base::Status how, std::string_view why) noexcept;
     /// The peer's kernel has everything, or the peer has said that it read everything.
     [[nodiscard]] bool is_delivered() noexcept;
     [[nodiscard]] bool peer_had_all() const noexcept;
@@ -133,7 +139,8 @@ class SocketWire final : public Wire {
 class SocketHost final : public WireHost {
   public:
     /// Throws Error (resource_exhausted).
-    explicit SocketHost(std::size_t max_message_bytes) : max_message_bytes_{max_message_bytes} {}
+    SocketHost(std::size_t max_message_bytes, std::shared_ptr<HeldBytes> held)
+        : max_message_bytes_{max_message_bytes}, held_{std::move(held)} {}
 
     [[nodiscard]] std::unique_ptr<Wire> meet(connect::Link link) override;
     void look(std::vector<std::uint32_t>& places) override;
@@ -143,6 +150,7 @@ class SocketHost final : public WireHost {
 
   private:
     std::size_t max_message_bytes_;
+    std::shared_ptr<HeldBytes> held_;
     connect::SocketWatch watch_;
 };
 

@@ -28,6 +28,12 @@
 
 namespace millrace::message {
 
+/// A message of which a part has come.
+struct Begun {
+    std::uint64_t number = 0;  ///< which one of all that have begun
+    std::size_t bytes = 0;     ///< that have come of it; 0: there is none
+};
+
 /// One end. One thread. Nothing but close() and its parker() blocks; nothing throws but bad_alloc.
 class Wire {
   public:
@@ -47,6 +53,10 @@ class Wire {
     /// comes.
     virtual base::Status look(std::span<const std::byte>& message) = 0;
     virtual void pass() noexcept = 0;
+    /// What look() has called too large was so because this end holds too much (held_bytes.hpp).
+    [[nodiscard]] virtual bool exceeds_budget() const noexcept = 0;
+    /// The message of which a part has come, if there is one.
+    [[nodiscard]] virtual Begun begun() const noexcept = 0;
     /// A look may find something although nobody tells of it (any more): a message or the end, or
     /// bytes that the network has still.
     [[nodiscard]] virtual bool has_more() const noexcept = 0;

@@ -27,15 +27,17 @@ constexpr Transport every_transport[] = {Transport::rc, Transport::tcp, Transpor
 
 /// Of sessions by that transport.
 [[nodiscard]] std::unique_ptr<WireHost> make_host(Transport transport, const ServerOptions& options,
-                                                  connect::LinkOptions& link) {
+                                                  connect::LinkOptions& link,
+                                                  const std::shared_ptr<HeldBytes>& held) {
     const std::size_t longest = options.max_request_bytes + session_head_bytes;
-    if (transport == Transport::tcp) return std::make_unique<SocketHost>(longest);
+    if (transport == Transport::tcp) return std::make_unique<SocketHost>(longest, held);
     return std::make_unique<DatagramHost>(
         DatagramHost::Setting{
             .transport = transport,
             .memory = {.ring_bytes = options.ring_bytes,
                        .max_peer_ring_bytes = options.max_client_ring_bytes,
-                       .max_message_bytes = longest},
+                       .max_message_bytes = longest,
+                       .held = held},
             .posting = {.habits = options.posting, .gathers = options.gather_turns > 1},
             .receives = options.shared_receives,
             .max_clients = options.max_clients,
@@ -102,10 +104,11 @@ std::unique_ptr<Wire> connect_wire(const connect::Address& server, const connect
                                  deadline);
 }
 
-WireHosts::WireHosts(const ServerOptions& options, connect::LinkOptions& link) {
+WireHosts::WireHosts(const ServerOptions& options, connect::LinkOptions& link,
+                     const std::shared_ptr<HeldBytes>& held) {
     for (const Transport one : every_transport) {
         if (!options.transports.has(one) || !is_by_wire(options, one)) continue;
-        all.push_back(make_host(one, options, link));
+        all.push_back(make_host(one, options, link, held));
         transports_.push_back(one);
     }
 }

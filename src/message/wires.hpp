@@ -41,7 +41,8 @@ void check_transports(const ServerOptions& options);
 struct WireHosts {
     /// Of the transports that go by wire and that the server takes; `link` is what it will listen
     /// with. Throws Error (resource_exhausted, verbs).
-    WireHosts(const ServerOptions& options, connect::LinkOptions& link);
+    WireHosts(const ServerOptions& options, connect::LinkOptions& link,
+              const std::shared_ptr<HeldBytes>& held);
     /// Throws Error as WireHost::meet.
     [[nodiscard]] std::unique_ptr<Wire> meet(connect::Link link);
 

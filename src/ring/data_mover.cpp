@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <new>
 
 #include <pthread.h>
 #include <sched.h>
@@ -39,13 +40,30 @@ class DataMover::MoverParker final : public base::Parker {
     std::chrono::nanoseconds nap_{0};
 };
 
+namespace {
+
+std::mutex current_mutex;
+std::weak_ptr<DataMover> current_mover;
+
+/// The thread is the parent's, and another one of its threads may have held the lock.
+void forget_in_child() noexcept {
+    new (&current_mutex) std::mutex;
+    new (&current_mover) std::weak_ptr<DataMover>;
+}
+
+}  // namespace
+
 std::shared_ptr<DataMover> DataMover::of_this_process() {
-    static std::mutex mutex;
-    static std::weak_ptr<DataMover> current;
-    const std::lock_guard lock{mutex};
-    std::shared_ptr<DataMover> mover = current.lock();
-    if (mover == nullptr) current = mover = std::make_shared<DataMover>();
+    static const int handler = pthread_atfork(nullptr, nullptr, &forget_in_child);
+    static_cast<void>(handler);
+    const std::lock_guard lock{current_mutex};
+    std::shared_ptr<DataMover> mover = current_mover.lock();
+    if (mover == nullptr) current_mover = mover = std::make_shared<DataMover>();
     return mover;
+}
+
+void DataMover::forget(std::shared_ptr<DataMover>& mover) noexcept {
+    new (&mover) std::shared_ptr<DataMover>;
 }
 
 DataMover::DataMover() {

@@ -14,7 +14,9 @@ MovedPull::MovedPull(connect::Link& link, verbs::RemoteAddress source, ibv_sge l
     mover_->add(*this);
 }
 
-MovedPull::~MovedPull() { mover_->remove(*this); }
+MovedPull::~MovedPull() {
+    if (mover_ != nullptr) mover_->remove(*this);
+}
 
 bool MovedPull::take() noexcept {
     if (window_.reap() != base::Status::ok) broken_.store(true, std::memory_order_relaxed);

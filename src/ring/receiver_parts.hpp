@@ -62,18 +62,18 @@ Receiver<D>::Receiver(std::shared_ptr<connect::Endpoint> endpoint, connect::Link
         sleeper_ = std::make_unique<FlagSleeper>(*this, page.wake, page_memory_.region());
     }
     join_ = std::make_unique<detail::Join>(link_, design, options);
-    say_places(link_, {.ring = ring_memory_.remote(),
-                       .page = page_memory_.remote(),
-                       .credit = {},
-                       .transfer = page_memory_.remote(offsetof(detail::ReceiverPage, transfer)),
-                       .taken = {}});
-    if (joining == Joining::later && detail::can_join_later(design, terms_)) {
+    const Places mine{.ring = ring_memory_.remote(),
+                      .page = page_memory_.remote(),
+                      .credit = {},
+                      .transfer = page_memory_.remote(offsetof(detail::ReceiverPage, transfer)),
+                      .taken = {}};
+    if (const auto theirs = join_->meet(mine, terms_, joining, deadline)) {
+        join(*theirs);
+    } else {
         // The producer may begin before we have heard where its memory is.
         join_->nothing.resize(std::max<std::size_t>(terms_.slot_bytes, 2 * mark_bytes));
         front_.ring = join_->nothing.data();
         (void)try_join();
-    } else {
-        join(wait_for_places(link_, deadline));
     }
 }
 
@@ -117,6 +117,16 @@ Status Receiver<D>::look_for_last_word() noexcept {
 template <Design D>
     requires(check_design<D>())
 Receiver<D>::~Receiver() = default;
+
+template <Design D>
+    requires(check_design<D>())
+void Receiver<D>::become_copy() noexcept {
+    if (ended_ == Status::ok) ended_ = Status::peer_lost;
+    // Positions are multiples of 8.
+    front_.consumed = front_.arrived = front_.consumed + 1;
+    tag_ = frame_tag(front_.consumed, terms_.secret);
+    intake_.become_copy();
+}
 
 template <Design D>
     requires(check_design<D>())
@@ -237,7 +247,7 @@ void Receiver<D>::stand_back(const base::Deadline& deadline,
 template <Design D>
     requires(check_design<D>())
 bool Receiver<D>::advance() noexcept {
-    if (join_ != nullptr) [[unlikely]]
+    if (join_ != nullptr || window_.is_copy()) [[unlikely]]
         return false;
     const bool asleep = waiting_ && sleeper_->waits_for_bell();
     if (!intake_.advance(front_, giver_, asleep)) disbelieve();
@@ -291,8 +301,10 @@ void Receiver<D>::disbelieve() noexcept {
 template <Design D>
     requires(check_design<D>())
 std::string Receiver<D>::failure() const {
-    if (join_ != nullptr) return join_->failure();
-    if (!lied_to_) return window_.failure();
+    if (join_ != nullptr && !window_.is_copy()) return join_->failure();
+    if (!lied_to_) {
+        return ended_ != Status::peer_lost ? std::string{} : cause_of_loss(link_, window_);
+    }
     return "the producer claims to have sent what cannot have been sent: its program or its "
            "memory is damaged";
 }

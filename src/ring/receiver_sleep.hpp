@@ -49,7 +49,7 @@ template <Design D>
 class Receiver<D>::ArrivalSleeper final : public detail::CompletionSleeper {
   public:
     explicit ArrivalSleeper(Receiver& receiver)
-        : detail::CompletionSleeper{receiver.link_}, receiver_{&receiver} {}
+        : detail::CompletionSleeper{receiver.link_, receiver.window_}, receiver_{&receiver} {}
 
     void prepare() override {
         receiver_->return_all();

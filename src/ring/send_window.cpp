@@ -23,6 +23,13 @@ SendWindow::SendWindow(verbs::QueuePair& queue_pair, verbs::CompletionQueue& com
     look_at_ = ordinary_;
 }
 
+void SendWindow::become_copy() noexcept {
+    is_copy_ = broken_ = true;
+    // So every post asks for room, of which there is none.
+    look_at_ = 0;
+    ordinary_ = slots_;
+}
+
 void SendWindow::use_events(verbs::CompletionChannel& channel) {
     if (!completions_->arm()) {
         throw base::Error{base::ErrorCode::unsupported, "ask for completion events",
@@ -101,6 +108,7 @@ base::Status SendWindow::refuse(int error) noexcept {
 }
 
 std::string SendWindow::failure() const {
+    if (is_copy_) return std::string{base::copy_in_child};
     if (!broken_) return {};
     if (post_error_ != 0) {
         return fmt::format("queue pair {} refused a request: {}", queue_pair_->number(),
@@ -112,6 +120,14 @@ std::string SendWindow::failure() const {
     }
     return fmt::format("request {} of queue pair {} failed: {}", failed_.id(),
                        queue_pair_->number(), failed_.explain());
+}
+
+std::string cause_of_loss(const connect::Link& link, const SendWindow& window) {
+    // A request fails because the peer is gone, and the device can only guess at that.
+    if (window.is_copy() || link.peer_so_far() == connect::PeerState::alive) {
+        return window.failure();
+    }
+    return link.why_lost();
 }
 
 }  // namespace millrace::ring

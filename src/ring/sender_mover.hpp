@@ -72,6 +72,8 @@ class Sender<D>::Moved final : public detail::MovedFlow, public base::StandingPa
     [[nodiscard]] base::Status outcome() const noexcept {
         return outcome_.load(std::memory_order_relaxed);
     }
+    /// The queue has ended: this thread has seen it, while the mover pauses.
+    void end(base::Status how) noexcept { outcome_.store(how, std::memory_order_relaxed); }
     /// The mover does not touch the Sender any more.
     void leave() noexcept {
         if (mover_ == nullptr) return;
@@ -79,6 +81,13 @@ class Sender<D>::Moved final : public detail::MovedFlow, public base::StandingPa
         mover_ = nullptr;
         if (outcome() == base::Status::ok) {
             outcome_.store(base::Status::closed, std::memory_order_relaxed);
+        }
+    }
+    /// In a child made by fork: the thread is the parent's.
+    void become_copy() noexcept {
+        detail::DataMover::forget(mover_);
+        if (outcome() == base::Status::ok) {
+            outcome_.store(base::Status::peer_lost, std::memory_order_relaxed);
         }
     }
     [[nodiscard]] detail::DataMover* mover() const noexcept { return mover_.get(); }

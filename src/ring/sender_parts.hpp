@@ -46,16 +46,16 @@ Sender<D>::Sender(std::shared_ptr<connect::Endpoint> endpoint, connect::Link lin
 
     using detail::SenderPage;
     join_ = std::make_unique<detail::Join>(link_, design, options);
-    say_places(link_,
-               {.ring = D.data == DataFlow::pull ? ring_memory_.remote() : verbs::RemoteAddress{},
-                .page = page_memory_.remote(offsetof(SenderPage, wake)),
-                .credit = page_memory_.remote(offsetof(SenderPage, credit)),
-                .transfer = page_memory_.remote(offsetof(SenderPage, transfer)),
-                .taken = page_memory_.remote(offsetof(SenderPage, taken))});
-    if (joining == Joining::later && detail::can_join_later(design, terms_)) {
-        (void)try_join();
+    const Places mine{
+        .ring = D.data == DataFlow::pull ? ring_memory_.remote() : verbs::RemoteAddress{},
+        .page = page_memory_.remote(offsetof(SenderPage, wake)),
+        .credit = page_memory_.remote(offsetof(SenderPage, credit)),
+        .transfer = page_memory_.remote(offsetof(SenderPage, transfer)),
+        .taken = page_memory_.remote(offsetof(SenderPage, taken))};
+    if (const auto theirs = join_->meet(mine, terms_, joining, deadline)) {
+        join(*theirs);
     } else {
-        join(wait_for_places(link_, deadline));
+        (void)try_join();
     }
 }
 
@@ -83,6 +83,10 @@ void Sender<D>::join(const Places& theirs) {
         out_.moved();
         way_ = Way::moved;
         moved_ = std::make_unique<Moved>(*this);
+        if (readiness_ != nullptr) {
+            const std::array<int, 1> bell{moved_->descriptor()};
+            readiness_->turn_to(link_.news(), bell);
+        }
     }
     join_.reset();
 }
@@ -107,8 +111,54 @@ Status Sender<D>::look_for_last_word() noexcept {
 
 template <Design D>
     requires(check_design<D>())
+Status Sender<D>::wait_to_join(const base::Deadline& deadline, const base::WaitPolicy& policy) {
+    if (join_ == nullptr) [[likely]]
+        return Status::ok;
+    end_rest();
+    connect::LinkParker parker{link_};
+    Status status = Status::empty;
+    const auto joined = [&] {
+        status = try_join();
+        return status != Status::empty;
+    };
+    const Status waited = base::wait_until(joined, deadline, policy, parker);
+    if (readiness_ != nullptr) readiness_->wake();
+    return waited == Status::ok ? status : waited;
+}
+
+template <Design D>
+    requires(check_design<D>())
+Status Sender<D>::look_around() noexcept {
+    if (const Status joined = try_join(); joined != Status::ok) [[unlikely]] {
+        return joined == Status::empty ? Status::full : joined;
+    }
+    // The mover looks after the consumer, too, and may be at it now.
+    std::unique_lock<std::mutex> lock;
+    if (!try_pause(lock)) return moved_->outcome();
+    const Status status = unless_ended(out_.look_at_peer_now());
+    if (status != Status::ok && moved_ != nullptr) moved_->end(status);
+    return status;
+}
+
+template <Design D>
+    requires(check_design<D>())
 Sender<D>::~Sender() {
     moved_.reset();
+}
+
+template <Design D>
+    requires(check_design<D>())
+void Sender<D>::become_copy() noexcept {
+    out_.become_copy();
+    if (moved_ != nullptr) moved_->become_copy();
+    way_ = Way::behind;
+    set_room(0);
+}
+
+template <Design D>
+    requires(check_design<D>())
+std::string Sender<D>::failure() const {
+    return join_ != nullptr && !out_.is_copy() ? join_->failure() : out_.failure();
 }
 
 template <Design D>
@@ -155,10 +205,10 @@ Status Sender<D>::make_room(std::uint64_t bytes) noexcept {
 template <Design D>
     requires(check_design<D>())
 Status Sender<D>::find_room(std::uint64_t bytes) noexcept {
-    if (way_ == Way::moved) return make_moved_room(bytes);
     if (const Status joined = try_join(); joined != Status::ok) [[unlikely]] {
         return joined == Status::empty ? Status::full : joined;
     }
+    if (way_ == Way::moved) return make_moved_room(bytes);
     tell_laid();
     if (out_.ended() != Status::ok) return out_.ended();
     if (is_too_large(bytes)) return Status::too_large;
@@ -357,6 +407,12 @@ std::uint64_t Sender<D>::transferred() noexcept {
 template <Design D>
     requires(check_design<D>())
 Status Sender<D>::flush(const base::Deadline& deadline, const base::WaitPolicy& policy) {
+    if (const Status joined = wait_to_join(deadline, policy); joined != Status::ok) {
+        if (joined == Status::timed_out && readiness_ != nullptr) {
+            rest([&] { return try_join() != Status::empty; });
+        }
+        return joined;
+    }
     if (way_ == Way::moved) return flush_moved(deadline, policy);
     Status outcome = Status::ok;
     // Whose sleeper READs learns from it how far the consumer of pulled data is. Others ask, less
@@ -376,12 +432,6 @@ Status Sender<D>::flush(const base::Deadline& deadline, const base::WaitPolicy& 
         return true;
     };
     const auto attempt = [&] {
-        outcome = try_join();
-        if (outcome == Status::empty) {
-            outcome = Status::ok;
-            return false;
-        }
-        if (outcome != Status::ok) return true;
         outcome = out_.ended();
         if (outcome == Status::ok) {
             fall_behind();

@@ -47,10 +47,13 @@ struct Proposal {
     std::uint32_t batch;  // 0: not asked for
     std::uint32_t own_transfer_queue;
     std::uint32_t label;
+    std::uint64_t crew;
+    std::uint32_t crew_size;
+    std::uint32_t zero;
     std::uint64_t item_name_hash;
     char item_name[shown_name];  // zeros behind it
 };
-static_assert(sizeof(Proposal) == 64 + shown_name && std::is_trivially_copyable_v<Proposal>);
+static_assert(sizeof(Proposal) == 80 + shown_name && std::is_trivially_copyable_v<Proposal>);
 
 struct PlacesMessage {
     std::uint64_t address[5];
@@ -252,6 +255,9 @@ Terms agree(connect::Link& link, Role role, Design design, const RingOptions& op
                   .batch = options.batch.value_or(0),
                   .own_transfer_queue = options.own_transfer_queue ? 1U : 0U,
                   .label = options.label,
+                  .crew = options.crew.number,
+                  .crew_size = options.crew.size,
+                  .zero = 0,
                   .item_name_hash = 0,
                   .item_name = {}};
     put_items(mine, item);
@@ -292,6 +298,7 @@ Terms agree(connect::Link& link, Role role, Design design, const RingOptions& op
 
     Terms terms;
     terms.peer_label = theirs.label;
+    terms.peer_crew = {.number = theirs.crew, .size = theirs.crew_size};
     terms.slot_bytes = slot_bytes(item, design);
     std::uint64_t capacity = std::min(mine.capacity, theirs.capacity);
     if (capacity == 0) capacity = std::max(mine.capacity, theirs.capacity);
@@ -362,10 +369,10 @@ Terms agree(connect::Link& link, Role role, Design design, const RingOptions& op
                           "transfer's bytes, and this one does not promise it",
                           "choose another transfer notification, such as event"};
     }
-    // One counter is in flight at most: what is pushed, or what the consumer's mover pulls.
-    const bool pulled_by_mover =
-        design.transfer == TransferNotification::pull && design.mover == Mover::active;
-    if (terms.own_transfer_queue || pulled_by_mover) link.open_second_queue(16, deadline);
+    // The consumer's mover pulls by one of its own, too.
+    terms.second_queue = terms.own_transfer_queue ||
+                         (design.transfer == TransferNotification::pull &&
+                          design.mover == Mover::active);
     return terms;
 }
 
@@ -392,7 +399,7 @@ std::optional<Places> hear_places(connect::Link& link) {
 connect::LinkOptions link_options(std::string_view service, std::uint32_t receive_pool) {
     connect::LinkOptions options;
     options.service = service;
-    options.service_version = 7;
+    options.service_version = 8;
     options.max_send_requests = 128;
     // Credit SENDs at the producer, data or immediates at the consumer; whoever accepts does not
     // know yet for which.

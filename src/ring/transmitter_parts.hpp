@@ -25,6 +25,7 @@ class TransmitterBase<D>::SpaceSleeper final : public Sleeper {
         : Sleeper{link, sender.window_, own, region}, sender_{&sender} {}
 
     void prepare() override {
+        if (sender_->notice_window_) (void)sender_->notice_window_->reap();
         Sleeper::prepare();
         sender_->waiting_ = true;
     }
@@ -63,7 +64,7 @@ TransmitterBase<D>::TransmitterBase(connect::Link& link, const Terms& terms,
     if constexpr (completions_wake) {
         space_ = SpaceView<D.space>{link, memory.region(), offsetof(SenderPage, credits),
                                     page.taken, terms.initial};
-        sleeper_ = std::make_unique<CompletionSleeper>(link);
+        sleeper_ = std::make_unique<CompletionSleeper>(link, window_);
     } else {
         sleeper_ = std::make_unique<SpaceSleeper>(*this, link, page.wake, memory.region());
     }
@@ -82,6 +83,7 @@ void TransmitterBase<D>::meet(const Places& theirs, PeerMemory& peer,
     if constexpr (D.transfer == TransferNotification::push) {
         if (terms_->own_transfer_queue) {
             notice_window_.emplace(link_->second_queue_pair(), link_->second_send_queue());
+            if constexpr (completions_wake) sleeper_->reap_also(*notice_window_);
         }
         CounterPush push{terms_->own_transfer_queue ? *notice_window_ : window_, theirs.transfer,
                          PositionWord::pack(terms_->initial)};
@@ -162,7 +164,10 @@ Status TransmitterBase<D>::ask_consumer() noexcept {
 template <Design D>
 std::string TransmitterBase<D>::failure() const {
     if (!lied_to_) {
-        return notice_window_ && !window_.broken() ? notice_window_->failure() : window_.failure();
+        return ended_ != Status::peer_lost
+                   ? std::string{}
+                   : cause_of_loss(*link_,
+                                   notice_window_ && !window_.broken() ? *notice_window_ : window_);
     }
     return fmt::format(
         "the consumer claims to have consumed more than the {} bytes of ring that "

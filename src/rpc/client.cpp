@@ -534,7 +534,13 @@ Status ClientCore::wait(const base::Deadline& deadline) {
     check_thread();
     constexpr std::chrono::milliseconds slice{50};  // in which several cancellations are looked at
     while (true) {
-        if (outstanding() == 0) return Status::empty;
+        if (outstanding() == 0) {
+            if (!was_full_ || is_lost_) return Status::empty;
+            const Status status = messages_.wait([](const message::Answer&) {}, deadline);
+            if (status == Status::timed_out || status == Status::cancelled) return status;
+            was_full_ = false;
+            return Status::empty;
+        }
         auto limit = deadline.no_later_than(earliest_);
         const bool has_another =
             deadline.cancellation() != nullptr && deadline.cancellation() != cancellation_;
@@ -680,9 +686,9 @@ void ClientCore::come_back(bool is_connected) {
 
 Status ClientCore::close(const base::Deadline& deadline) {
     check_thread();
+    const Status status = messages_.close(deadline);
     is_closed_ = true;
     is_lost_ = false;
-    const Status status = messages_.close(deadline);
     end_all(Code::closed);
     return status;
 }

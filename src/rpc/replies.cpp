@@ -44,13 +44,18 @@ std::shared_ptr<StreamState> CallCore::open() {
     const std::uint64_t id = request_->id();
     std::shared_ptr<Pending> pending;
     message::Reply reply = defer(pending);
-    auto stream = std::make_shared<StreamState>(std::move(pending), id, std::move(reply),
-                                                procedure_->options.max_parts);
-    // A client that gives two streams one number has ended the first.
-    std::shared_ptr<StreamState>& known = client_->streams[head_->stream.value_or(id)];
-    if (known != nullptr) known->give_up();
-    known = stream;
-    return stream;
+    try {
+        auto stream = std::make_shared<StreamState>(
+            pending, id, std::move(reply), procedure_->options.max_parts, procedure_->held);
+        // A client that gives two streams one number has ended the first.
+        std::shared_ptr<StreamState>& known = client_->streams[head_->stream.value_or(id)];
+        if (known != nullptr) known->give_up();
+        known = stream;
+        return stream;
+    } catch (...) {
+        detail::settle(std::move(pending), false);
+        throw;
+    }
 }
 
 ReplyCore& ReplyCore::operator=(ReplyCore&& other) noexcept {

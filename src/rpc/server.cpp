@@ -185,6 +185,7 @@ bool Desk::is_too_much(const ProcedureState& procedure, const ClientState& clien
                 procedure.options.max_pending)) {
         return true;
     }
+    if (procedure.signature.is_stream && procedure.held->is_full()) return true;
     const std::uint32_t most = server_->options.max_pending_of_client;
     return most != 0 && client.calls != nullptr && exceeds(client.calls->count(), most);
 }
@@ -344,7 +345,9 @@ void Server::add(Signature signature, std::vector<std::shared_ptr<detail::Handle
         state->options = options;
         state->handler = handlers[thread % handlers.size()];
         state->deferred = deferred;
-        state->has_limits = options.max_pending != 0 || state_->options.max_pending_of_client != 0;
+        state->held = state_->messages.held();
+        state->has_limits = options.max_pending != 0 ||
+                            state_->options.max_pending_of_client != 0 || signature.is_stream;
         state_->desks[thread]->procedures.push_back(std::move(state));
     }
 }

@@ -95,7 +95,8 @@ inline void count(std::uint64_t& of) noexcept { base::Counter{&of}.add(); }
 struct ProcedureState {
     Signature signature;
     ProcedureOptions options;
-    std::shared_ptr<Handler> handler;  ///< of all desks, or of this one
+    std::shared_ptr<Handler> handler;            ///< of all desks, or of this one
+    std::shared_ptr<message::HeldBytes> held{};  ///< by the server, of which parts of streams are
     std::uint64_t calls = 0;
     std::uint64_t answered = 0;
     std::uint64_t failed = 0;

@@ -36,7 +36,7 @@ bool StreamState::pull(message::Request& request) {
     const std::lock_guard guard{mutex_};
     if (!parts_.empty()) {
         (void)request.answer(parts_.front());
-        parts_.pop_front();
+        drop_front();
         return false;
     }
     if (!has_ended_) {
@@ -75,22 +75,47 @@ void StreamState::give_up_locked() {
     is_wanted_ = false;
     asking_.clear();
     parts_.clear();
+    parts_bytes_ = 0;
+    (void)part_.set(0);
 }
 
 Status StreamState::write(std::vector<std::byte>& part) {
     const std::lock_guard guard{mutex_};
     if (has_ended_ || !is_wanted_) return Status::closed;
-    if (asking_.empty() && parts_.size() >= most_) return Status::full;
-    // Counted whatever becomes of it: a part that is lost on its way is missed by the reader.
-    const std::uint64_t word = word_of(PartKind::part, written_++);
+    const std::uint64_t word = word_of(PartKind::part, written_);
     std::memcpy(part.data(), &word, sizeof word);
     if (asking_.empty()) {
-        parts_.push_back(std::move(part));
+        if (!keep(part)) return Status::full;
+        ++written_;
         return Status::ok;
     }
     const Status status = asking_.front().reply.answer(part);
+    // A part that is lost on its way is missed by the reader.
+    ++written_;
     asking_.pop_front();
     return status;
+}
+
+bool StreamState::keep(std::vector<std::byte>& part) {
+    if (parts_.size() >= most_) return false;
+    const std::size_t bytes = parts_bytes_ + part.size();
+    parts_.push_back(std::move(part));
+    // Each stream may have one, so that all of them go on.
+    if (parts_.size() == 1) {
+        part_.set_anyhow(bytes);
+    } else if (!part_.set(bytes)) {
+        part = std::move(parts_.back());
+        parts_.pop_back();
+        return false;
+    }
+    parts_bytes_ = bytes;
+    return true;
+}
+
+void StreamState::drop_front() noexcept {
+    parts_bytes_ -= parts_.front().size();
+    parts_.pop_front();
+    part_.set_anyhow(parts_bytes_);
 }
 
 Status StreamState::end(std::optional<Error> error) {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "millrace/base/status.hpp"
+#include "millrace/message/held_bytes.hpp"
 #include "millrace/message/server.hpp"
 #include "millrace/rpc/result.hpp"
 #include "server_state.hpp"
@@ -33,8 +34,8 @@ class StreamState {
   public:
     /// `reply`: of the call itself, the first request for a part.
     StreamState(std::shared_ptr<Pending> pending, std::uint64_t id, message::Reply reply,
-                std::size_t most)
-        : pending_{std::move(pending)}, most_{most} {
+                std::size_t most, std::shared_ptr<message::HeldBytes> held)
+        : pending_{std::move(pending)}, most_{most}, part_{std::move(held)} {
         asking_.push_back({id, std::move(reply)});
     }
 
@@ -61,6 +62,9 @@ class StreamState {
         message::Reply reply;
     };
     void give_up_locked();
+    /// Keeps it until it is asked for. False: there is no room for it, and it is untouched.
+    bool keep(std::vector<std::byte>& part);
+    void drop_front() noexcept;
     /// What tells the reader of the end, and how many parts are before it.
     [[nodiscard]] std::array<std::byte, 8> end_word() const noexcept;
     void settle(bool answered);
@@ -70,7 +74,9 @@ class StreamState {
     std::size_t most_;
     std::deque<Asking> asking_;                 ///< only where no parts wait
     std::deque<std::vector<std::byte>> parts_;  ///< only where nobody asks
-    std::uint64_t written_ = 0;                 ///< parts that the sink has written
+    std::size_t parts_bytes_ = 0;
+    message::HeldPart part_;     ///< of these
+    std::uint64_t written_ = 0;  ///< parts that the sink has written
     bool has_ended_ = false;
     bool is_wanted_ = true;
     std::optional<Error> error_;

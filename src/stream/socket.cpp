@@ -106,7 +106,8 @@ Status end_close(Socket::Core& core, Status status) {
         const bool said_goodbye = core.link.peer_now() == connect::PeerState::closed;
         status = !said_goodbye ? core.ended : core.peer_had_all() ? Status::ok : Status::closed;
     }
-    if (status != Status::timed_out && status != Status::cancelled) core.say_goodbye();
+    // Also of one that gave up: its peer shall not have to guess why nothing comes any more.
+    core.say_goodbye();
     core.is_closed_here = true;
     core.end(Status::closed);
     core.connection->break_off();
@@ -129,6 +130,8 @@ Status end_close(Socket::Core& core, Status status) {
 class [[nodiscard]] Call {
   public:
     explicit Call(Socket::Core& core) : use_{core.use} {
+        if (core.is_copy) [[unlikely]]
+            core.end_copy();
         if (!use_.try_enter()) refuse_thread(core);
     }
     Call(const Call&) = delete;

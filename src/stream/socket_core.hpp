@@ -27,6 +27,7 @@
 #include "bounded_queue.hpp"
 #include "connection.hpp"
 #include "hold.hpp"
+#include "millrace/base/forks.hpp"
 #include "millrace/base/shared_lines.hpp"
 #include "millrace/base/sole_use.hpp"
 #include "millrace/base/statistics.hpp"
@@ -249,6 +250,11 @@ struct Socket::Core {
         end(how);
     }
     void end_by_peer() noexcept;
+    /// In a child made by fork. What it means is left to its first call: the program may have been
+    /// in one of the parent's when it forked.
+    void become_copy() noexcept { is_copy = true; }
+    /// The first call there. The queue pair is the parent's, and goes on.
+    [[gnu::cold]] void end_copy() noexcept;
     [[nodiscard]] std::string cause_of_loss() const;
     [[nodiscard]] base::Status outcome(base::Status status) const noexcept {
         return status == base::Status::peer_lost && ended != base::Status::ok ? ended : status;
@@ -422,6 +428,7 @@ struct Socket::Core {
     bool is_received_behind_view = false;  ///< … and receives have what follows it
 
     std::uint64_t empty_looks = 0;
+    bool is_copy = false;  ///< this is a child made by fork, and no call has come since
     base::Status ended = base::Status::ok;
     bool is_closed_here = false;                ///< close() was called
     std::optional<base::Deadline> goodbye_due;  ///< of a peer that try_close waits for
@@ -443,6 +450,7 @@ struct Socket::Core {
     static constexpr std::size_t own_figures = 32;  ///< of its page, before those of waits
     base::WaitsToShow waits_to_show;
     base::StatisticsPage statistics;
+    base::ForkWatch fork_watch{*this};
 };
 
 }  // namespace millrace::stream

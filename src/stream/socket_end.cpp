@@ -43,9 +43,17 @@ void Socket::Core::end(Status how) noexcept {
     connection->break_off_sending();
 }
 
-std::string Socket::Core::cause_of_loss() const {
-    return window.broken() ? window.failure() : "the peer's process or its host ended";
+void Socket::Core::end_copy() noexcept {
+    is_copy = is_quiet = false;
+    if (ended == Status::ok) {
+        ended = Status::peer_lost;
+        why_failed = window.failure();
+    }
+    connection->break_off();
+    act();
 }
+
+std::string Socket::Core::cause_of_loss() const { return ring::cause_of_loss(link, window); }
 
 bool Socket::Core::all_delivered() noexcept {
     if (!connection->sender().finished()) return false;

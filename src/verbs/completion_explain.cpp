@@ -3,13 +3,21 @@
 
 #include <fmt/format.h>
 
+#include "millrace/soft/device.hpp"
 #include "millrace/verbs/completion_queue.hpp"
 
 namespace millrace::verbs {
 namespace {
 
-std::string_view meaning(ibv_wc_status status) noexcept {
-    switch (status) {
+std::string_view meaning(const ibv_wc& raw) noexcept {
+    if (raw.vendor_err == soft::vendor_peer_ended) {
+        return "the peer does not answer: its process has ended, or was killed";
+    }
+    if (raw.vendor_err == soft::vendor_no_answer) {
+        return "the peer does not answer: its queue pair is in the error state or not connected "
+               "to ours, or its process cannot be reached, of which the log warns";
+    }
+    switch (raw.status) {
         case IBV_WC_SUCCESS: return "success";
         case IBV_WC_LOC_LEN_ERR:
             return "local length error: a message is larger than the receive buffer posted for "
@@ -86,10 +94,9 @@ std::string_view meaning(ibv_wc_status status) noexcept {
 }  // namespace
 
 std::string Completion::explain() const {
-    if (ok()) return std::string{meaning(raw.status)};
-    return fmt::format("{} (status {}, vendor code {:#x}, queue pair {}, request {})",
-                       meaning(raw.status), static_cast<int>(raw.status), raw.vendor_err,
-                       raw.qp_num, raw.wr_id);
+    if (ok()) return std::string{meaning(raw)};
+    return fmt::format("{} (status {}, vendor code {:#x}, queue pair {}, request {})", meaning(raw),
+                       static_cast<int>(raw.status), raw.vendor_err, raw.qp_num, raw.wr_id);
 }
 
 }  // namespace millrace::verbs

@@ -79,6 +79,31 @@ TEST(Crowd, IsNotWhereOtherProcessesHaveTheProcessors) {
     EXPECT_FALSE(of_eight.is_crowd());
 }
 
+TEST(Crowd, IsNotSeenByTheFirstComparisonHoweverLongTheMachineHasRun) {
+    for (const unsigned processors : {1U, 2U, 64U, 512U, 8192U}) {
+        for (int bits = 0; bits != 62; ++bits) {
+            PlantedProcess process{processors};
+            planted.time = std::chrono::nanoseconds{std::int64_t{1} << bits};
+            planted.used = 1s;
+            process.run(1ms, 0ms);
+            EXPECT_FALSE(process.is_crowd()) << processors << " processors, 2^" << bits << " ns";
+        }
+    }
+}
+
+TEST(Crowd, IsNotSeenBehindALongPauseInWhichOthersHadTheProcessors) {
+    for (int bits = 30; bits != 62; ++bits) {
+        PlantedProcess process{512};
+        process.run(30ms, 512ms);
+        ASSERT_TRUE(process.is_crowd());
+        const std::chrono::nanoseconds pause{std::int64_t{1} << bits};
+        planted.time += pause;
+        process.pass(1s);
+        process.run(1ms, 0ms);
+        EXPECT_FALSE(process.is_crowd()) << "2^" << bits << " ns";
+    }
+}
+
 TEST(Crowd, NeedsTheWholeOfASingleProcessor) {
     PlantedProcess alone{1};
     alone.run(30ms, 1ms);

@@ -82,6 +82,24 @@ TEST_F(CompletionChannel, OldCompletionsAreNoNews) {
     EXPECT_FALSE(event_waits(pair.a.channel, a_moment));
 }
 
+// A queue is armed from where it was polled: between the poll that finds nothing and the arming a
+// completion may come, and the program need not look again.
+TEST_F(CompletionChannel, WhatIsNotPolledWhenItIsArmedIsNews) {
+    Loopback pair{device};
+    for (std::uint64_t id = 0; id < 2; ++id) {
+        ASSERT_EQ(pair.b.receive(id, {pair.b_memory.slice(0, 64)}), 0);
+        ASSERT_EQ(pair.a.send(id, {pair.a_memory.slice(0, 8)}), 0);
+        EXPECT_COMPLETES(pair.a.sends, id, IBV_WC_SEND);  // so the receive is complete, too
+    }
+    for (std::uint64_t id = 0; id < 2; ++id) {
+        ASSERT_EQ(ibv_req_notify_cq(pair.b.receives.get(), 0), 0);
+        EXPECT_EQ(take_event(pair.b.channel), pair.b.receives.get()) << id;
+        EXPECT_COMPLETES(pair.b.receives, id, IBV_WC_RECV);
+    }
+    ASSERT_EQ(ibv_req_notify_cq(pair.b.receives.get(), 0), 0);
+    EXPECT_FALSE(event_waits(pair.b.channel, a_moment)) << "all has been polled";
+}
+
 TEST_F(CompletionChannel, ArmedForSolicitedOnesAnOrdinaryReceiveIsSilent) {
     Loopback pair{device};
     for (std::uint64_t id = 0; id < 3; ++id) {

@@ -56,6 +56,20 @@ class Windows : public OnDevice, public testing::WithParamInterface<ibv_mw_type>
         }
         return 0;
     }
+    /// The same for a window that is bound; one of type 2 is invalidated first.
+    void bind_anew(std::size_t offset, std::size_t length, unsigned access) {
+        if (GetParam() == IBV_MW_TYPE_2) {
+            ibv_send_wr wr{};
+            wr.wr_id = 5;
+            wr.opcode = IBV_WR_LOCAL_INV;
+            wr.send_flags = IBV_SEND_SIGNALED;
+            wr.invalidate_rkey = key;
+            ibv_send_wr* bad = nullptr;
+            ASSERT_EQ(ibv_post_send(pair.b.qp.get(), &wr, &bad), 0);
+            EXPECT_COMPLETES(pair.b.sends, 5, IBV_WC_LOCAL_INV);
+        }
+        ASSERT_EQ(bind(offset, length, access), 0);
+    }
     Target through(std::size_t offset) const { return {memory->address(offset), key}; }
 
     Loopback pair{device, impatient()};
@@ -95,22 +109,30 @@ TEST_P(Windows, GiveOnlyTheAccessTheyWereBoundWith) {
 TEST_P(Windows, AnEarlierBindingsKeyIsWorthNothing) {
     ASSERT_EQ(bind(0, 4096, both_ways), 0);
     const std::uint32_t before = key;
-    if (GetParam() == IBV_MW_TYPE_2) {
-        ibv_send_wr wr{};
-        wr.wr_id = 5;
-        wr.opcode = IBV_WR_LOCAL_INV;
-        wr.send_flags = IBV_SEND_SIGNALED;
-        wr.invalidate_rkey = key;
-        ibv_send_wr* bad = nullptr;
-        ASSERT_EQ(ibv_post_send(pair.b.qp.get(), &wr, &bad), 0);
-        EXPECT_COMPLETES(pair.b.sends, 5, IBV_WC_LOCAL_INV);
-    }
-    ASSERT_EQ(bind(4096, 4096, both_ways), 0);
+    bind_anew(4096, 4096, both_ways);
     EXPECT_NE(key, before);
     ASSERT_EQ(pair.a.write(1, {pair.a_memory.slice(0, 8)}, through(4096)), 0);
     EXPECT_COMPLETES(pair.a.sends, 1, IBV_WC_RDMA_WRITE);
     ASSERT_EQ(pair.a.write(2, {pair.a_memory.slice(0, 8)}, {memory->address(4096), before}), 0);
     EXPECT_FAILS(pair.a.sends, 2, IBV_WC_REM_ACCESS_ERR);
+}
+
+TEST_P(Windows, AKeyThatComesAgainGivesAccessToWhatItIsBoundToNow) {
+    ASSERT_EQ(bind(0, 4096, both_ways), 0);
+    const std::uint32_t first = key;
+    pair.a_memory.fill(1);
+    ASSERT_EQ(pair.a.write(1, {pair.a_memory.slice(0, 8)}, through(0)), 0);
+    EXPECT_COMPLETES(pair.a.sends, 1, IBV_WC_RDMA_WRITE);
+    for (int count = 0; count < 256 && (count == 0 || key != first); ++count) {
+        bind_anew(4096, 4096, both_ways);
+    }
+    ASSERT_EQ(key, first) << "the low 8 bits count on";
+    ASSERT_EQ(pair.a.write(2, {pair.a_memory.slice(100, 8)}, through(4096)), 0);
+    EXPECT_COMPLETES(pair.a.sends, 2, IBV_WC_RDMA_WRITE);
+    EXPECT_TRUE(same(pair.a_memory, 100, *memory, 4096, 8));
+    ASSERT_EQ(pair.a.write(3, {pair.a_memory.slice(100, 8)}, through(0)), 0);
+    EXPECT_FAILS(pair.a.sends, 3, IBV_WC_REM_ACCESS_ERR);
+    EXPECT_TRUE(same(pair.a_memory, 0, *memory, 0, 8)) << "as the first binding left it";
 }
 
 TEST_P(Windows, ARegionWithABoundWindowIsBusy) {

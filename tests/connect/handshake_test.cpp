@@ -265,10 +265,10 @@ TEST(Handshake, RefusesASoftDeviceOfAnotherFabric) {
     const base::Error error = error_of([&] { (void)listener.accept_one(soon()); });
     EXPECT_EQ(error.code(), ErrorCode::refused);
     EXPECT_THAT(error.what(), HasSubstr("share no memory"));
-    EXPECT_THAT(error.what(), HasSubstr("'elsewhere'"));
+    EXPECT_THAT(error.what(), HasSubstr("fabric 'default' here, 'elsewhere' there"));
     const std::string told = child.read_line().value_or("");
-    EXPECT_THAT(told,
-                HasSubstr("the peer refused: this end's soft device is on fabric 'elsewhere'"));
+    EXPECT_THAT(told, HasSubstr("the peer refused: the two soft devices share no memory: fabric "
+                                "'elsewhere' here, 'default' there"));
     EXPECT_THAT(told, HasSubstr("one fabric (MILLRACE_FABRIC)"));
     EXPECT_TRUE(child.wait().exited_with(1));
 }

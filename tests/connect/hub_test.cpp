@@ -302,6 +302,13 @@ TEST(Hub, NamesTheMistakeOfAWrongThread) {
     EXPECT_EQ(hub.turn(), 0U);
 }
 
+TEST(Hub, KeepsAStopThoughAnotherThreadTriesToRunIt) {
+    Hub hub;
+    hub.stop();
+    std::jthread{[&] { EXPECT_THROW((void)hub.run(base::Deadline::now()), base::Error); }}.join();
+    EXPECT_EQ(hub.run(base::Deadline::now()), Status::closed);
+}
+
 TEST(Hub, RefusesWhatCannotBeWaitedFor) {
     Hub hub;
     Lamp lamp;

@@ -247,6 +247,25 @@ TEST(Pyverbs, ImportsWhatItHasMade) {
     EXPECT_THAT(outcome.output, HasSubstr("steps as they should be"));
 }
 
+/// What is said by a program that loads the system's libibverbs, as by one that brings its own
+/// along, and then looks for devices.
+std::string said_with_preloaded(const std::string& libraries) {
+    auto process = ChildProcess::start_program(
+        {"/bin/sh", "-c", "exec \"$@\" 2>&1", "sh", "env", "LD_PRELOAD=" + libraries, "python3",
+         "-c",
+         "import ctypes, os; ctypes.CDLL('libibverbs.so.1'); os.listdir('/sys/class/infiniband')"});
+    const auto outcome = finish(process);
+    EXPECT_TRUE(outcome.exit.success()) << outcome;
+    return outcome.output;
+}
+
+TEST(DeviceFiles, TellAProgramWithALibibverbsOfItsOwnToBeStartedByPreload) {
+    const std::string files = MILLRACE_DROP_IN_FOLDER "/libmillrace_device_files.so";
+    EXPECT_THAT(said_with_preloaded(files),
+                testing::AllOf(HasSubstr("libibverbs.so.1"), HasSubstr("soft run --preload")));
+    EXPECT_EQ(said_with_preloaded(MILLRACE_DROP_IN ":" + files), "");
+}
+
 TEST(DeviceFiles, AreWhatProgramsFindOfANic) {
     for (const auto loading : {Loading::library_path, Loading::preload}) {
         const auto outcome = run_on_soft_device(
@@ -331,11 +350,38 @@ std::vector<Command> ucx_commands() {
         for (const char* test : {"tag_bw", "ucp_put_bw", "ucp_am_bw"}) {
             commands.push_back({transport, "-t", test, "-s", "100000", "-n", "100"});
         }
+        // It counts on an event for a completion that came between its last poll and the arming.
+        commands.push_back({transport, "-E", "sleep", "-t", "tag_lat", "-s", "8", "-n", "500"});
+        commands.push_back({transport, "-E", "sleep", "-t", "tag_bw", "-s", "8", "-n", "1000"});
     }
     return commands;
 }
 
 INSTANTIATE_TEST_SUITE_P(Ucp, Ucx, testing::ValuesIn(ucx_commands()), name_of_parameter);
+
+/// qperf's server takes its device from the client, and serves until a client says quit.
+Outcome run_qperf(const Command& tests) {
+    const std::string port = free_port();
+    auto server = start_on_soft_device({"qperf", "-lp", port});
+    EXPECT_TRUE(wait_for_listener(port));
+    Command command{"qperf", "-lp", port, "127.0.0.1", "-i", "soft0", "-t", "1"};
+    command.insert(command.end(), tests.begin(), tests.end());
+    command.push_back("quit");
+    auto outcome = run_on_soft_device(command, Loading::library_path, perftest_patience);
+    const auto served = finish(server, std::chrono::seconds{10});
+    EXPECT_TRUE(served.exit.success()) << served;
+    return outcome;
+}
+
+// It frees the list of devices by free().
+TEST(Qperf, MeasuresOverEveryTransport) {
+    const Command tests{"rc_lat", "rc_rdma_read_bw", "uc_bw", "ud_lat", "ver_rc_compare_swap"};
+    const auto outcome = run_qperf(tests);
+    EXPECT_TRUE(outcome.exit.success()) << outcome;
+    for (const std::string& test : tests) {
+        EXPECT_THAT(outcome.output, testing::ContainsRegex(test + ":\n.*(latency|bw|rate)"));
+    }
+}
 
 TEST(UcxInfo, ListsTheTransportsOfTheDevice) {
     const auto outcome = run_on_soft_device({"ucx_info", "-d"});
@@ -373,6 +419,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Command{"ib_send_bw", "-d", "soft0", "-c", "UD", "-a", "-n", "50"},
                     Command{"ib_send_lat", "-d", "soft0", "-c", "UD", "-s", "8", "-x", "3", "-C"},
                     Command{"ib_send_lat", "-d", "soft0", "-c", "UD", "-e", "-n", "200", "-C"},
+                    Command{"ib_send_lat", "-d", "soft0", "-c", "UD", "-g", "-n", "200", "-C"},
                     Command{"ib_send_bw", "-d", "soft0", "-c", "UD", "-s", "64"},
                     Command{"ib_send_bw", "-d", "soft0", "-c", "UD", "-b", "-n", "500"}),
     name_of_parameter);

@@ -24,6 +24,7 @@ class ItemsOut final : public Out {
         return producer_.enqueue(Item::make(number), deadline);
     }
     Status close(const Deadline& deadline) override { return producer_.close(deadline); }
+    [[nodiscard]] std::string failure() const override { return producer_.failure(); }
 
   private:
     flow::Producer<Item, D> producer_;
@@ -40,6 +41,7 @@ class ItemsIn final : public In {
         return status;
     }
     void close() override { consumer_.close(); }
+    [[nodiscard]] std::string failure() const override { return consumer_.failure(); }
 
   private:
     flow::Consumer<Item, D> consumer_;
@@ -55,6 +57,7 @@ class BytesOut final : public Out {
                                  deadline);
     }
     Status close(const Deadline& deadline) override { return producer_.close(deadline); }
+    [[nodiscard]] std::string failure() const override { return producer_.failure(); }
 
   private:
     flow::Producer<flow::Bytes, D> producer_;
@@ -76,6 +79,7 @@ class BytesIn final : public In {
         return status;
     }
     void close() override { consumer_.close(); }
+    [[nodiscard]] std::string failure() const override { return consumer_.failure(); }
 
   private:
     flow::Consumer<flow::Bytes, D> consumer_;
@@ -97,6 +101,7 @@ class AnyOut final : public Out {
         }
     }
     Status close(const Deadline& deadline) override { return producer_.close(deadline); }
+    [[nodiscard]] std::string failure() const override { return producer_.failure(); }
 
   private:
     flow::AnyProducer<T> producer_;
@@ -116,6 +121,7 @@ class AnyIn final : public In {
         return status;
     }
     void close() override { consumer_.close(); }
+    [[nodiscard]] std::string failure() const override { return consumer_.failure(); }
 
   private:
     flow::AnyConsumer<T> consumer_;
@@ -131,6 +137,7 @@ class MessagesOut final : public Out {
                              deadline);
     }
     Status close(const Deadline& deadline) override { return channel_.close(deadline); }
+    [[nodiscard]] std::string failure() const override { return channel_.failure(); }
 
   private:
     message::Channel channel_;
@@ -145,6 +152,7 @@ class MessagesIn final : public In {
             [&](std::span<const std::byte> bytes) { right = is_item(bytes, number); }, deadline);
     }
     void close() override { (void)channel_.close(Deadline::after(100ms)); }
+    [[nodiscard]] std::string failure() const override { return channel_.failure(); }
 
   private:
     message::Channel channel_;
@@ -202,6 +210,7 @@ class StreamOut final : public Out, StreamEnd {
         return status;
     }
     Status close(const Deadline& deadline) override { return socket_.close(deadline); }
+    [[nodiscard]] std::string failure() const override { return socket_.failure(); }
 };
 
 class StreamIn final : public In, StreamEnd {
@@ -224,6 +233,7 @@ class StreamIn final : public In, StreamEnd {
         return status;
     }
     void close() override { (void)socket_.close(Deadline::after(100ms)); }
+    [[nodiscard]] std::string failure() const override { return socket_.failure(); }
 
   private:
     Status ended_status_ = Status::peer_lost;

@@ -94,6 +94,8 @@ class Out {
     virtual ~Out() = default;
     virtual Status put(std::uint64_t number, const Deadline& deadline) = 0;
     virtual Status close(const Deadline& deadline) = 0;
+    /// Why the other end is lost; else empty.
+    [[nodiscard]] virtual std::string failure() const = 0;
 };
 
 /// The end that items come out of.
@@ -103,6 +105,7 @@ class In {
     /// `ok` with `right` false: what came is not item `number`.
     virtual Status take(std::uint64_t number, bool& right, const Deadline& deadline) = 0;
     virtual void close() = 0;
+    [[nodiscard]] virtual std::string failure() const = 0;
 };
 
 /// The ends of a kind over any design. Throws base::Error.

@@ -6,9 +6,13 @@
 #include <complex>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "flow/ends.hpp"
@@ -35,6 +39,17 @@ struct Box {
 enum class Color { red };
 template <Color>
 struct Colored {};
+inline namespace v2 {
+struct Deep {
+    std::int64_t number;
+};
+}  // namespace v2
+inline auto make_local() {
+    struct Local {
+        std::int64_t number;
+    };
+    return Local{};
+}
 
 }  // namespace app
 
@@ -58,29 +73,42 @@ using millrace::test::say;
 using test::unique_address;
 using test::with_endpoint;
 
-template <class T>
-constexpr std::string_view name_of_type = ItemName<T>::value;
-
-static_assert(name_of_type<long> == "long");
-static_assert(name_of_type<unsigned long> == "unsigned long");
-static_assert(name_of_type<long long> == "long long");
-static_assert(name_of_type<unsigned> == "unsigned int");
-static_assert(name_of_type<short> == "short");
-static_assert(name_of_type<unsigned char> == "unsigned char");
-static_assert(name_of_type<signed char> == "signed char");
-static_assert(name_of_type<char> == "char");
-static_assert(name_of_type<double> == "double");
-static_assert(name_of_type<long double> == "long double");
-static_assert(name_of_type<long[2]> == "long[2]");
-static_assert(name_of_type<const long*> == "const long*");
-static_assert(name_of_type<std::byte> == "std::byte");
-static_assert(name_of_type<std::array<float, 4>> == "std::array<float,4>");
-static_assert(name_of_type<std::complex<double>> == "std::complex<double>");
-static_assert(name_of_type<app::Event> == "app::Event");
-static_assert(name_of_type<app::Box<app::Box<unsigned long, -1>, 3>> ==
+TEST(ItemName, IsWhatAProgramWouldWrite) {
+    EXPECT_EQ(item_name<long>(), "long");
+    EXPECT_EQ(item_name<unsigned long>(), "unsigned long");
+    EXPECT_EQ(item_name<long long>(), "long long");
+    EXPECT_EQ(item_name<unsigned>(), "unsigned int");
+    EXPECT_EQ(item_name<short>(), "short");
+    EXPECT_EQ(item_name<unsigned char>(), "unsigned char");
+    EXPECT_EQ(item_name<signed char>(), "signed char");
+    EXPECT_EQ(item_name<char>(), "char");
+    EXPECT_EQ(item_name<double>(), "double");
+    EXPECT_EQ(item_name<long double>(), "long double");
+    EXPECT_EQ(item_name<std::byte>(), "std::byte");
+    EXPECT_EQ((item_name<std::array<float, 4>>()), "std::array<float,4>");
+    EXPECT_EQ(item_name<std::complex<double>>(), "std::complex<double>");
+    EXPECT_EQ(item_name<app::Event>(), "app::Event");
+    EXPECT_EQ((item_name<app::Box<app::Box<unsigned long, -1>, 3>>()),
               "app::Box<app::Box<unsigned long,-1>,3>");
-static_assert(name_of_type<app::Colored<app::Color::red>> == "app::Colored<app::Color::red>");
-static_assert(name_of_type<app::Happening> == "org.example.happening/2");
+    EXPECT_EQ(item_name<app::Happening>(), "org.example.happening/2");
+}
+
+/// A compiler's own spelling differs here: "[with T = int]", or no function at all.
+template <class T>
+auto make_local(T content) {
+    struct Local {
+        T content;
+    };
+    return Local{content};
+}
+
+TEST(ItemName, IsTheLinkersWhereCompilersSpellATypeEachInItsWay) {
+    EXPECT_EQ(item_name<app::Deep>(), "app::v2::Deep");
+    EXPECT_EQ(item_name<app::Colored<app::Color::red>>(), "app::Colored<(app::Color)0>");
+    EXPECT_EQ(item_name<decltype(app::make_local())>(), "app::make_local()::Local");
+    const std::string in_template{item_name<decltype(make_local(1))>()};
+    EXPECT_TRUE(in_template.ends_with("make_local<int>(int)::Local")) << in_template;
+}
 
 TEST(ItemName, IsTheSameHoweverACompilerSpellsIt) {
     const auto name = [](std::string_view spelled) {
@@ -108,6 +136,20 @@ TEST(ItemName, IsTheSameHoweverACompilerSpellsIt) {
     EXPECT_NE(name("longint"), name("long int"));
     EXPECT_NE(name("A<1>"), name("A<11>"));
 }
+
+static_assert(PlainItem<std::array<std::optional<long>, 2>>);
+static_assert(PlainItem<app::Event>);
+static_assert(!PlainItem<int*>);
+static_assert(!PlainItem<const char*>);
+static_assert(!PlainItem<void (*)()>);
+static_assert(!PlainItem<int app::Event::*>);
+static_assert(!PlainItem<std::nullptr_t>);
+static_assert(!PlainItem<std::array<int*, 2>>);
+static_assert(!PlainItem<std::optional<int*>>);
+static_assert(!PlainItem<std::string_view>);
+static_assert(!PlainItem<std::span<int>>);
+static_assert(!PlainItem<std::reference_wrapper<int>>);
+static_assert(!PlainItem<std::variant<int, int*>>);
 
 TEST(ItemName, LongerThanItsPlaceIsCutAndStillOne) {
     const std::string spelled(5'000, 'x');

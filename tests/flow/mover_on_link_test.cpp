@@ -107,9 +107,8 @@ TEST_F(DataMoverOnALink, GoesOnForManyLapsOfTheRing) {
     }
     EXPECT_EQ(producer_->flush(Deadline::after(40s)), Status::ok);
     other.join();
-    // Far fewer than items, and pieces are never larger than an eighth of a ring.
+    // Pieces are never larger than an eighth of a ring.
     EXPECT_GE(writes(), laps * 8);
-    EXPECT_LT(writes(), laps * capacity / 8);
 }
 
 }  // namespace

@@ -1,7 +1,9 @@
 // How flow queues are made and refused.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -10,6 +12,7 @@
 #include "flow/ends.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/ring/device_limits.hpp"
+#include "support/child_process.hpp"
 
 namespace millrace::flow {
 namespace {
@@ -235,6 +238,29 @@ TEST(FlowQueueSetup, LetsTheProducerListenToo) {
     SetUpItem item{};
     ASSERT_EQ(consumer.dequeue(item, Deadline::after(40s)), Status::ok);
     EXPECT_EQ(item.number[7], 8U);
+}
+
+// Listens on a port that the system chooses, and takes one item.
+MILLRACE_CHILD(flow_listens_on_any_port) {
+    dup2(STDOUT_FILENO, STDERR_FILENO);  // where the log goes
+    auto consumer = Consumer<std::uint64_t>::listen("127.0.0.1:0", {}, Deadline::after(40s));
+    std::uint64_t item = 0;
+    if (consumer.dequeue(item, Deadline::after(40s)) != Status::ok) return 2;
+    return item == 7 ? 0 : 3;
+}
+
+TEST(FlowQueueSetup, TellsThePortThatTheSystemChoseForWhoeverWaitsThere) {
+    auto child = millrace::test::ChildProcess::start("flow_listens_on_any_port");
+    const std::string line = child.read_line().value_or("");
+    const std::string before = "listening on ";
+    const auto at = line.find(before);
+    ASSERT_NE(at, line.npos) << line;
+    const std::size_t begin = at + before.size();
+    auto producer = Producer<std::uint64_t>::connect(
+        line.substr(begin, line.find(',', begin) - begin), {}, Deadline::after(40s));
+    EXPECT_EQ(producer.enqueue(7, Deadline::after(40s)), Status::ok);
+    (void)producer.flush(Deadline::after(40s));  // it ends when it has the item
+    EXPECT_TRUE(child.wait().success());
 }
 
 TEST(FlowQueueSetup, LeavesNobodyListeningBehindTheFirstPeer) {

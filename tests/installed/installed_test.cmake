@@ -78,7 +78,11 @@ expect("25 primes, the largest is 97\nthat takes too long\n")
 foreach(loop epoll_loop coroutine_loop)
   run(sh -c "\"$1\" \"$3\" 0 & \"$2\" \"$3\" - && wait $!" sh
     ${WORK}/examples/${loop} ${WORK}/examples/pipeline unix:${WORK}/numbers)
-  expect("in the end 500500\n$")
+  expect("in the end 500500, closed\n$")
+  # Its producer is killed before it has said all: it ends, and says so.
+  run(sh -c "\"$1\" \"$3\" 0 & \"$2\" \"$3\"; ! wait $!" sh
+    ${WORK}/examples/${loop} ${WORK}/build/is_killed unix:${WORK}/numbers)
+  expect("in the end 6, peer_lost\n$")
 endforeach()
 run(sh -c "\"$1\" - \"$3\" & \"$1\" \"$2\" \"$3\" & \"$1\" \"$2\" - && wait" sh
   ${WORK}/examples/pipeline unix:${WORK}/a unix:${WORK}/b)
@@ -150,6 +154,17 @@ run(grep -E "command.* -c [^ ]*/millrace_base.dir/[^ ]*.cxx" ${WORK}/around/buil
 expect(" -O3 ")
 run(grep -E "command.* -c [^ ]*/installed/main.cpp" ${WORK}/around/build/compile_commands.json)
 refuse(" -O")
+# It writes into its own folder there, now and when it is built.
+file(GLOB output RELATIVE ${WORK}/around/build ${WORK}/around/build/*)
+list(REMOVE_ITEM output CMakeCache.txt CMakeFiles Makefile build.ninja cmake_install.cmake
+  compile_commands.json millrace)
+if(output)
+  message(FATAL_ERROR "Millrace has written into the build of the project around it: ${output}")
+endif()
+if(EXISTS ${WORK}/around/build/build.ninja)
+  run(sh -c "grep -E '^build (bin|lib|share)/' \"$1\" || true" sh ${WORK}/around/build/build.ninja)
+  refuse("build ")
+endif()
 
 # Public headers say in one line that they need C++20.
 file(WRITE ${WORK}/old.cpp "#include <millrace/flow/producer.hpp>\n")

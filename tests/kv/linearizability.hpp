@@ -2,8 +2,11 @@
 // and its end: Wing and Gong's search, with Lowe's memory of the states that led nowhere.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <set>
+#include <stdexcept>
 #include <utility>
 #include <vector>
 
@@ -37,11 +40,24 @@ inline bool happens(const Call& call, std::uint64_t& there) {
     return false;
 }
 
-/// Of at most 64 calls that may be open at once; there is nothing at first.
+/// Each call that is open beside another may double what is to be searched.
+constexpr std::size_t most_open_calls = 16;
+
+/// Of calls of which at most that many are open at once, else std::invalid_argument is thrown;
+/// there is nothing at first.
 class History {
   public:
     explicit History(std::vector<Call> calls) : calls_{std::move(calls)} {
         happened_.resize(calls_.size());
+        for (const Call& one : calls_) {
+            const auto open = std::ranges::count_if(calls_, [&](const Call& other) {
+                return other.begin <= one.begin && one.begin <= other.end;
+            });
+            if (open > std::ptrdiff_t{most_open_calls}) {
+                throw std::invalid_argument{
+                    "too many calls are open at once to search their orders"};
+            }
+        }
     }
     [[nodiscard]] bool is_linearizable() { return go_on(0, 0); }
 

@@ -50,6 +50,15 @@ TEST(Linearizability, OfCallsAtATime) {
                                   {CallKind::get, 4, 5, 7}}));
 }
 
+TEST(Linearizability, IsNotJudgedWhereTooManyCallsAreOpenAtOnce) {
+    std::vector<Call> calls(most_open_calls, {CallKind::set, 1, 9, 7});
+    EXPECT_TRUE(is_linearizable(calls));
+    calls.push_back({CallKind::get, 10, 11, 7});
+    EXPECT_TRUE(is_linearizable(calls)) << "it begins behind them";
+    calls.push_back({CallKind::get, 9, 11, 7});
+    EXPECT_THROW((void)is_linearizable(calls), std::invalid_argument);
+}
+
 TEST(Linearizability, OfConditions) {
     EXPECT_TRUE(is_linearizable({{CallKind::compare_and_set, 1, 4, 7, 0},
                                  {CallKind::compare_and_set, 1, 4, 8, 0, false},

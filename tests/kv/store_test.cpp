@@ -363,6 +363,16 @@ TEST_P(StoreCalls, ClearLeavesNothingAndGivesMemoryBack) {
     EXPECT_EQ(value_in(store, view("1")), "again");
 }
 
+TEST_P(StoreCalls, VersionsDoNotWrapHoweverOftenItIsCleared) {
+    const Version first = store.set(view("1"), view("one")).version;
+    constexpr Version clears = 1000;
+    for (Version i = 0; i < clears; ++i) store.clear();
+    const Version last = store.set(view("1"), view("again")).version;
+    EXPECT_GT(last, first);
+    // An answer has 56 bits for it.
+    EXPECT_LE(last - first, clears + 1);
+}
+
 TEST_P(StoreCalls, RefusesBadKeysAndValues) {
     const Bytes longest_legal_key(longest_key, std::byte{1});
     const Bytes long_key(longest_key + 1, std::byte{1});

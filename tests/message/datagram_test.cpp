@@ -400,6 +400,51 @@ TEST(DatagramStrangers, TakeAReceiveForAMomentAndNothingElse) {
     EXPECT_THAT(running.server.explain(), testing::Not(testing::HasSubstr("(0 were nobody's)")));
 }
 
+TEST(DatagramPool, ServesEveryClientThoughItsReceivesAreFullOfWhatCameOutOfOrder) {
+    chosen_way() = {.polling = Polling::dense, .transport = Transport::ud};
+    ServerOptions chosen = options_of_server(chosen_way());
+    chosen.shared_receives = 16;
+    Server server = Server::listen(unique_address(), chosen);
+    const auto join = [&] {
+        return join_in_turns(server, [&] {
+            return Client::connect(server.address(), options_of_client(), patience());
+        });
+    };
+    constexpr std::uint64_t receives = 16;
+    constexpr std::uint64_t crowd = 8;
+    constexpr std::uint64_t each = 3;
+    Client first = join();
+    std::vector<Client> clients;
+    for (std::uint64_t i = 0; i < crowd; ++i) clients.push_back(join());
+    const auto ask = [&](Client& client, std::uint64_t whose, std::uint64_t number) {
+        std::uint64_t id = 0;
+        ASSERT_EQ(client.submit(content(whose, number, 64), id), Status::ok) << client.failure();
+    };
+    // The first one fills all receives, so the first request of each of the others is lost, and
+    // the next ones, for which there is memory then, come out of order.
+    for (std::uint64_t i = 0; i < receives; ++i) ASSERT_NO_FATAL_FAILURE(ask(first, crowd, i));
+    for (std::uint64_t i = 0; i < crowd; ++i) ASSERT_NO_FATAL_FAILURE(ask(clients[i], i, 0));
+    while (server.turn(echo) != 0) {
+    }
+    for (std::uint64_t number = 1; number < each; ++number) {
+        for (std::uint64_t i = 0; i < crowd; ++i)
+            ASSERT_NO_FATAL_FAILURE(ask(clients[i], i, number));
+    }
+    std::uint64_t answers = 0;
+    const Deadline deadline = patience();
+    while (answers != crowd * each && !deadline.expired()) {
+        (void)server.turn(echo);
+        for (Client& client : clients) {
+            (void)client.poll([&](const Answer& answer) {
+                EXPECT_EQ(answer.outcome, Outcome::ok);
+                ++answers;
+            });
+        }
+    }
+    EXPECT_EQ(answers, crowd * each);
+    chosen_way() = {};
+}
+
 TEST(ServersOfAllTransports, ServeTheirClientsAtOnce) {
     for (const Receives receives : {Receives::own, Receives::shared}) {
         ServerOptions options;

@@ -37,10 +37,6 @@
 #include "millrace/message/session.hpp"
 #include "millrace/message/transfer.hpp"
 
-// They are short, and say nothing of what becomes of their calls.
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wunused-result"
-
 // Where nobody else listens, whatever the examples say.
 namespace millrace::examples {
 namespace {
@@ -156,12 +152,12 @@ TEST(HeaderExamples, CarryAMessage) {
     std::thread other{[&] {
         auto listener = message::Listener::listen(connect::Address::parse(":7000"));
         auto channel = listener.accept(base::Deadline::after(std::chrono::seconds{10}));
-        channel.receive(
+        (void)channel.receive(
             [&](std::span<const std::byte> message) { got.assign(message.begin(), message.end()); },
             deadline);
     }};
     auto channel = message::connect(address, {}, deadline);
-    channel.send(bytes, deadline);
+    if (channel.send(bytes, deadline) != base::Status::ok) ADD_FAILURE() << channel.failure();
     other.join();
     EXPECT_EQ(got, bytes);
 }
@@ -186,11 +182,11 @@ TEST(HeaderExamples, SplitAChannel) {
     ASSERT_EQ(ends.far->send(bytes, deadline), Status::ok);
     Bytes got;
     auto [sender, receiver] = std::move(channel).split();
-    std::thread sending{[&, half = std::move(sender)]() mutable { half.send(bytes, deadline); }};
-    receiver.receive(
+    std::thread other{[&, s = std::move(sender)]() mutable { (void)s.send(bytes, deadline); }};
+    (void)receiver.receive(
         [&](std::span<const std::byte> message) { got.assign(message.begin(), message.end()); },
         deadline);
-    sending.join();
+    other.join();
     EXPECT_EQ(got, bytes);
 }
 
@@ -229,7 +225,7 @@ void serve_alone(const base::Deadline& deadline) {
 // server.hpp
 void serve_as_shown(const base::Deadline& deadline) {
     auto server = message::Server::listen(connect::Address::parse(":7000"));
-    server.serve([](message::Request& request) { request.answer(request.payload()); }, deadline);
+    (void)server.serve([](message::Request& it) { (void)it.answer(it.payload()); }, deadline);
 }
 
 // client.hpp
@@ -248,9 +244,11 @@ TEST(HeaderExamples, AskAServer) {
 }
 void ask_by_number(message::Client& client, const base::Deadline& deadline) {
     std::uint64_t answered = 0;
+    bool is_sent = false;
     std::uint64_t id;
-    client.submit(request, id);
-    client.wait([&](const message::Answer& answer) { answered = answer.id; }, deadline);
+    if (client.submit(request, id) == base::Status::ok) is_sent = true;
+    EXPECT_TRUE(is_sent);
+    (void)client.wait([&](const message::Answer& answer) { answered = answer.id; }, deadline);
     EXPECT_EQ(answered, id);
 }
 
@@ -282,7 +280,7 @@ TEST(HeaderExamples, AskForAnswersBySend) {
 TEST(HeaderExamples, AskAServerOfFourThreads) {
     const auto serve = [](const base::Deadline& deadline) {
         auto group = message::ServerGroup::listen(address, {}, {.count = 4});
-        group.serve([](message::Request& request) { answer_it(request); }, deadline);
+        (void)group.serve([](message::Request& request) { answer_it(request); }, deadline);
     };
     while_serving(serve, [] {
         auto client = message::Client::connect(address, {}, patience());
@@ -320,5 +318,3 @@ TEST(HeaderExamples, AskByADispatcher) {
 
 }  // namespace
 }  // namespace millrace::examples
-
-#pragma GCC diagnostic pop

@@ -64,6 +64,9 @@ class PacketEnds {
         std::size_t packet_bytes = 256;
         std::size_t longest = std::size_t{2} << 20;
         PacketFaults faults{};
+        /// Of packets to the server, in percent: its memory is short as they come, so that it has
+        /// none to keep them in but its spare place.
+        std::uint32_t shortage = 0;
         std::uint64_t seed = 1;
     };
 
@@ -80,7 +83,8 @@ class PacketEnds {
                             .own_room = setting.rooms[end],
                             .peer_room = setting.rooms[1 - end],
                             .has_timer = end == client,
-                            .max_message_bytes = setting.longest},
+                            .max_message_bytes = setting.longest,
+                            .spare_bytes = end == server ? setting.packet_bytes : 0},
                 std::span{reinterpret_cast<std::byte*>(at.memory.data()), at.memory.size() * 16});
             // Some more than are kept: packets without data need a place, too.
             at.slots.resize(setting.rooms[end] + 4);
@@ -220,6 +224,8 @@ class PacketEnds {
         network_.clear();
         return late;
     }
+    /// The server's memory is short from now on, for ever.
+    void fall_short() { setting_.shortage = 100; }
     void pass_time(std::chrono::nanoseconds time) {
         now_ += time;
         ends_[client].stream->wake(now_);
@@ -311,8 +317,10 @@ class PacketEnds {
         if (at.free.empty() || bytes.size() > setting_.packet_bytes) return;
         const std::uint32_t slot = at.free.back();
         std::memcpy(at.slots[slot].data(), bytes.data(), bytes.size());
+        const bool may_keep = to == client || !random_.percent(setting_.shortage);
         const auto arrival =
-            at.stream->receive(std::span{at.slots[slot]}.first(bytes.size()), slot, now_);
+            at.stream->receive(std::span{at.slots[slot]}.first(bytes.size()), slot, now_, may_keep);
+        judge(may_keep || arrival != PacketStream::Arrival::kept, "memory is kept that is short");
         judge(at.stream->failure().empty(), "an honest peer is accused: ", at.stream->failure());
         if (arrival == PacketStream::Arrival::kept) {
             at.free.pop_back();

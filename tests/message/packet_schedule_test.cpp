@@ -48,6 +48,7 @@ PacketEnds::Setting random_setting(PacketRandom& random) {
                           .duplicate = random.one_of(3) ? 0 : random.below(30),
                           .reorder = random.one_of(3) ? 0 : random.below(100)};
     }
+    if (random.one_of(3)) setting.shortage = random.below(100);
     setting.seed = random.word();
     return setting;
 }
@@ -114,6 +115,7 @@ struct Happened {
     std::uint64_t bare = 0;
     std::uint64_t duplicates = 0;
     std::uint64_t foreign = 0;
+    std::uint64_t dropped = 0;
 
     void add(PacketEnds& ends) {
         for (unsigned end = 0; end < 2; ++end) {
@@ -124,6 +126,7 @@ struct Happened {
             bare += counts.bare;
             duplicates += counts.duplicates;
             foreign += counts.foreign;
+            dropped += counts.dropped;
         }
     }
 };
@@ -153,6 +156,7 @@ std::string play(std::uint64_t seed, Happened& happened) {
     for (std::uint32_t i = 0; i < steps && ends.failure().empty(); ++i) {
         step(ends, habits, random, late);
     }
+    if (random.one_of(3)) ends.fall_short();
     if (ends.failure().empty()) drain(ends, random);
     if (!ends.failure().empty()) return ends.failure();
     if (ends.read(server) != ends.sent(client)) return "messages are missing at the end";
@@ -168,8 +172,8 @@ TEST(PacketSchedule, EveryMessageComesOnceWholeInOrderAndEverythingEnds) {
         10'000, 1'000'000, [&](std::uint64_t seed) { return play(seed, happened); });
     if (rounds < 5'000) return;
     EXPECT_GT(happened.messages, rounds * 10);
-    for (const std::uint64_t often :
-         {happened.repeated, happened.probes, happened.bare, happened.duplicates}) {
+    for (const std::uint64_t often : {happened.repeated, happened.probes, happened.bare,
+                                      happened.duplicates, happened.dropped}) {
         EXPECT_GT(often, rounds);
     }
     EXPECT_GT(happened.foreign, rounds / 4);

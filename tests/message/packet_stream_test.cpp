@@ -249,17 +249,75 @@ TEST(PacketStream, LargeMessagesArriveWholeWhereOneOfTwentyPacketsIsLost) {
     EXPECT_LT(ends.stream(client_end).counts().probes, repeated / 2);
 }
 
-TEST(PacketStream, MemoryThatIsShortIsAsIfPacketsWereLost) {
+TEST(PacketStream, WhereMemoryIsShortTheNextPacketIsCopiedAndAnyOtherIsAsIfLost) {
     PacketEnds ends{{}};
-    ASSERT_TRUE(ends.send(client_end, 10));
-    std::span<const std::byte> packet;
-    ASSERT_TRUE(ends.stream(client_end).next(packet, ends.now()));
-    EXPECT_EQ(ends.stream(server_end).receive(packet, 0, ends.now(), false),
-              PacketStream::Arrival::passed);
-    EXPECT_EQ(ends.stream(server_end).counts().dropped, 1U);
-    EXPECT_FALSE(ends.stream(server_end).has_more());
-    EXPECT_EQ(ends.stream(server_end).receive(packet, 0, ends.now()), PacketStream::Arrival::kept);
-    EXPECT_TRUE(ends.stream(server_end).has_more());
+    std::vector<std::vector<std::byte>> packets;
+    std::vector<std::vector<std::byte>> messages;
+    for (int i = 0; i < 3; ++i) {
+        messages.emplace_back(10, static_cast<std::byte>(i));
+        ASSERT_EQ(ends.stream(client_end).send(messages.back(), {}), Status::ok);
+        std::span<const std::byte> packet;
+        ASSERT_TRUE(ends.stream(client_end).next(packet, ends.now()));
+        packets.emplace_back(packet.begin(), packet.end());
+        ends.stream(client_end).posted(static_cast<std::uint64_t>(i) + 1, ends.now());
+    }
+    PacketStream& server = ends.stream(server_end);
+    const auto comes = [&](std::size_t number, bool may_keep) {
+        return server.receive(packets[number], static_cast<std::uint32_t>(number), ends.now(),
+                              may_keep);
+    };
+    EXPECT_EQ(comes(1, false), PacketStream::Arrival::passed);
+    EXPECT_EQ(server.counts().dropped, 1U);
+    EXPECT_EQ(comes(1, true), PacketStream::Arrival::kept);
+    // It fills the gap before what is kept already.
+    EXPECT_EQ(comes(0, false), PacketStream::Arrival::passed);
+    std::ranges::fill(packets[0], std::byte{0xee});
+    EXPECT_EQ(server.got(), 2U);
+    // There is one such place, and it is taken until that packet was read.
+    EXPECT_EQ(comes(2, false), PacketStream::Arrival::passed);
+    EXPECT_EQ(server.counts().dropped, 2U);
+    EXPECT_EQ(server.got(), 2U);
+    const auto reads = [&](std::size_t number) {
+        std::span<const std::byte> message;
+        ASSERT_EQ(server.look(message), Status::ok);
+        EXPECT_TRUE(std::ranges::equal(message, messages[number]));
+        server.pass();
+    };
+    ASSERT_NO_FATAL_FAILURE(reads(0));
+    EXPECT_EQ(comes(2, false), PacketStream::Arrival::passed);
+    EXPECT_EQ(server.counts().dropped, 2U);
+    EXPECT_EQ(server.got(), 3U);
+    ASSERT_NO_FATAL_FAILURE(reads(1));
+    ASSERT_NO_FATAL_FAILURE(reads(2));
+    // Only what lay in memory of the owner is given back to it.
+    std::uint32_t slot = 0;
+    ASSERT_TRUE(server.take_free(slot));
+    EXPECT_EQ(slot, 1U);
+    EXPECT_FALSE(server.take_free(slot));
+}
+
+TEST(PacketStream, EverythingArrivesThoughMemoryIsShortForEver) {
+    for (const std::uint32_t loss : {0U, 20U}) {
+        PacketEnds ends{{.memories = {1 << 14, 1 << 14},
+                         .faults = {.loss = loss, .reorder = 50},
+                         .shortage = 100,
+                         .seed = 3}};
+        constexpr std::uint64_t requests = 40;
+        for (std::uint64_t i = 0; i < requests; ++i) {
+            ASSERT_TRUE(ends.send(client_end, i * 37));
+        }
+        for (int i = 0; i < 10'000 && ends.read(client_end) != requests; ++i) {
+            ends.settle();
+            ends.read_all(server_end);
+            while (ends.answer(20)) {
+            }
+            ends.settle();
+            ends.read_all(client_end);
+            if (ends.on_the_way() == 0) (void)ends.pass_time_until_due();
+        }
+        ASSERT_EQ(ends.failure(), "");
+        EXPECT_EQ(ends.read(client_end), requests);
+    }
 }
 
 TEST(PacketStream, AMessageThatIsTooLargeIsPassedOverAndTheNextOneIsRead) {

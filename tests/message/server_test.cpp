@@ -592,6 +592,61 @@ TEST_P(Servers, KeepAnswersThatComeWhileAnotherIsWaitedFor) {
     EXPECT_EQ(client.wait([](const Answer&) {}, patience()), Status::empty);
 }
 
+TEST_P(Servers, HaveRoomAgainWhereAWaitThatAwaitedNoAnswerIsOver) {
+    std::vector<Reply> later;
+    const auto put_aside = [&](Request& request) { later.push_back(request.defer()); };
+    Running running{options()};
+    Client client = running.connect({.window = 2});
+    running.stop();
+    Server& server = running.server;
+    const auto nothing = [](const Answer&) { FAIL() << "nothing is awaited"; };
+    const auto fill = [&] {
+        std::uint64_t ids[2];
+        for (std::uint64_t& id : ids) ASSERT_EQ(client.submit(bytes_of("?"), id), Status::ok);
+        const Deadline deadline = patience();
+        while (server.stats().pending < 2 && !deadline.expired()) {
+            (void)client.poll(nothing);
+            (void)server.turn(put_aside);
+        }
+        ASSERT_EQ(server.stats().pending, 2U);
+        for (const std::uint64_t id : ids) ASSERT_TRUE(client.cancel(id));
+    };
+    fill();
+    EXPECT_EQ(client.wait(nothing, patience()), Status::empty) << "nobody has asked for room";
+    std::uint64_t id = 0;
+    ASSERT_EQ(client.submit(bytes_of("?"), id), Status::full);
+    ASSERT_EQ(client.outstanding(), 0U);
+    EXPECT_EQ(client.wait(nothing, Deadline::now()), Status::timed_out);
+    const Deadline deadline = patience();
+    while (client.wait(nothing, Deadline::now()) == Status::timed_out && !deadline.expired()) {
+        (void)server.turn(put_aside);
+    }
+    EXPECT_EQ(client.submit(bytes_of("?"), id), Status::ok);
+}
+
+TEST_P(Servers, HandOutAnAnswerThatCameWhileAnotherWasAwaited) {
+    Running running{options()};
+    for (const base::WaitPolicy& wait :
+         {base::WaitPolicy{}, base::WaitPolicy::polling(), base::WaitPolicy::blocking()}) {
+        Client client = running.connect({.wait = wait});
+        std::uint64_t ids[3];
+        for (std::uint64_t i = 0; i < 3; ++i) {
+            ASSERT_EQ(client.submit(content(7, i, 30), ids[i]), Status::ok);
+        }
+        for (const std::uint64_t i : {2, 0, 1}) {
+            Bytes got;
+            const auto take = [&](std::span<const std::byte> answer) {
+                got.assign(answer.begin(), answer.end());
+            };
+            // What is here is not waited for.
+            const Deadline deadline = i == 2 ? patience() : Deadline::now();
+            ASSERT_EQ(client.answer_to(ids[i], take, deadline), Outcome::ok) << i;
+            EXPECT_EQ(got, content(7, i, 30));
+        }
+        EXPECT_EQ(client.outstanding(), 0U);
+    }
+}
+
 TEST_P(Servers, TellHandlersWhenAClientStopsWaiting) {
     Running running{options(), [](Request& request) {
                         const auto left = request.deadline().remaining();
@@ -1050,6 +1105,83 @@ TEST_P(Servers, RefuseCallsOfAnotherThreadThatMaySleep) {
     std::thread other{[&] { EXPECT_THROW((void)server.turn(echo), base::Error); }};
     other.join();
     EXPECT_EQ(server.turn(echo), 0U);
+}
+
+TEST_P(Servers, GoOnWhereACallOfAnotherThreadWasRefused) {
+    Running running{options()};
+    Client client = running.connect();
+    running.stop();
+    Server& server = running.server;
+    server.stop();
+    std::thread other{[&] {
+        EXPECT_THROW((void)server.drain(patience()), base::Error);
+        EXPECT_THROW((void)server.close(patience()), base::Error);
+        EXPECT_THROW((void)server.serve(echo, Deadline::now()), base::Error);
+        EXPECT_THROW((void)server.rest(Deadline::now()), base::Error);
+    }};
+    other.join();
+    EXPECT_EQ(server.serve(echo, patience()), Status::closed) << "it was stopped";
+    std::uint64_t id = 0;
+    ASSERT_EQ(client.submit(bytes_of("still there?"), id), Status::ok);
+    Outcome outcome = Outcome::dropped;
+    const auto take = [&](const Answer& answer) { outcome = answer.outcome; };
+    const Deadline deadline = patience();
+    while (client.poll(take) == Status::empty && !deadline.expired()) (void)server.turn(echo);
+    EXPECT_EQ(outcome, Outcome::ok) << "it does not drain";
+}
+
+TEST_P(Servers, GoOnWithAClientWhoseCloseByAnotherThreadWasRefused) {
+    if (test::sees_races) GTEST_SKIP() << "two threads race in it";
+    std::vector<Reply> later;
+    Running running{options(), [&](Request& request) { later.push_back(request.defer()); }};
+    Client client = running.connect();
+    std::uint64_t id = 0;
+    ASSERT_EQ(client.submit(bytes_of("?"), id), Status::ok);
+    Status status = Status::empty;
+    Bytes got;
+    std::thread waiting{[&] {
+        const auto take = [&](const Answer& answer) {
+            got.assign(answer.payload.begin(), answer.payload.end());
+        };
+        while (true) {
+            try {
+                status = client.wait(take, patience());
+                return;
+            } catch (const base::Error&) {
+                // The other thread was there first.
+            }
+        }
+    }};
+    const auto is_refused = [](auto&& call) {
+        try {
+            (void)call();
+            return false;
+        } catch (const base::Error& error) {
+            return error.code() == base::ErrorCode::invalid_argument;
+        }
+    };
+    const auto nothing = [](const Answer&) {};
+    const Deadline deadline = patience();
+    while (!is_refused([&] { return client.wait(nothing, Deadline::after(1ms)); }) &&
+           !deadline.expired()) {
+        std::this_thread::yield();
+    }
+    EXPECT_TRUE(is_refused([&] { return client.close(patience()); }));
+    running.stop();
+    while (later.empty() && !deadline.expired()) (void)running.server.turn(echo);
+    ASSERT_EQ(later.size(), 1U);
+    ASSERT_EQ(later.front().answer(bytes_of("!")), Status::ok);
+    std::atomic<bool> is_over{false};
+    std::thread joining{[&] {
+        waiting.join();
+        is_over = true;
+    }};
+    while (!is_over) (void)running.server.turn(echo);
+    joining.join();
+    EXPECT_EQ(status, Status::ok);
+    EXPECT_EQ(text_of(got), "!");
+    EXPECT_EQ(client.outstanding(), 0U);
+    ASSERT_EQ(client.submit(bytes_of("?"), id), Status::ok) << "it is open";
 }
 
 TEST(ServerOptions, AreRefusedOutsideTheirRanges) {

@@ -245,8 +245,12 @@ template <class Ready>
 struct Breakable {
     Breakable(const connect::Address& address, const ClientOptions& options)
         : client{Client::connect(address, options, patience())} {}
-    void cut() { (void)shutdown(client.link().socket(), SHUT_RDWR); }
+    void cut() {
+        ++cuts;
+        (void)shutdown(client.link().socket(), SHUT_RDWR);
+    }
     Client client;
+    std::uint64_t cuts = 0;
 };
 
 inline ClientOptions resuming() {

@@ -483,6 +483,94 @@ MILLRACE_CHILD(rpc_reader) {
     return 0;
 }
 
+struct Block {
+    std::uint64_t number = 0;
+    char rest[8184] = {};
+};
+struct Blocks {
+    static constexpr std::string_view name = "blocks";
+    using Request = Range;
+    using Part = Block;
+};
+
+TEST(StreamParts, OfAllReadersHaveABoundTogetherWithinWhichEachGoesOn) {
+    struct Writing {
+        Sink<Block> sink;
+        std::uint64_t next = 0;
+        std::uint64_t count = 0;
+        /// True: there is no more to write.
+        bool go_on() {
+            Block block;
+            for (; next != count; ++next) {
+                block.number = next;
+                const Status status = sink.write(block);
+                if (status == Status::full) return false;
+                if (status != Status::ok) return true;
+            }
+            (void)sink.finish();
+            return true;
+        }
+    };
+    std::mutex mutex;
+    std::vector<Writing> all;
+    ServerOptions options;
+    options.messages.max_request_bytes = std::size_t{64} << 10;
+    options.messages.max_held_bytes = std::size_t{512} << 10;
+    Running running{options, [&](Server& server) {
+                        server.handle<Blocks>([&](const Range& range, Sink<Block> sink) {
+                            const std::lock_guard guard{mutex};
+                            all.push_back({std::move(sink), 0, range.count});
+                            (void)all.back().go_on();
+                        });
+                    }};
+    Client client = running.connect<Blocks>();
+    constexpr std::uint64_t count = 40;
+    std::vector<StreamReader<Blocks>> readers;
+    std::size_t open = 0;
+    for (bool is_open = true; is_open && open < 100;) {
+        readers.push_back(client.open<Blocks>({0, count}, patience(), 1));
+        Block first;
+        is_open = readers.back().next(first, patience()) == Status::ok;
+        if (is_open) {
+            ++open;
+        } else {
+            EXPECT_EQ(readers.back().error().code, Code::overloaded);
+            readers.pop_back();
+        }
+    }
+    EXPECT_GE(open, 2U);
+    EXPECT_LT(open, 100U);
+    {
+        const std::lock_guard guard{mutex};
+        std::uint64_t written = 0;
+        for (const Writing& one : all) written += one.next;
+        // One that was asked for, and one that any stream may have.
+        EXPECT_LE(written * sizeof(Block),
+                  options.messages.max_held_bytes + 2 * open * (sizeof(Block) + 64));
+    }
+    std::atomic<bool> is_over{false};
+    std::thread writer{[&] {
+        while (!is_over) {
+            const std::lock_guard guard{mutex};
+            std::erase_if(all, [](Writing& one) { return one.go_on(); });
+        }
+    }};
+    for (StreamReader<Blocks>& reader : readers) {
+        Block block;
+        for (std::uint64_t i = 1; i < count; ++i) {
+            ASSERT_EQ(reader.next(block, patience()), Status::ok);
+            ASSERT_EQ(block.number, i);
+        }
+        EXPECT_EQ(reader.next(block, patience()), Status::closed);
+    }
+    is_over = true;
+    writer.join();
+    // There is room for others again.
+    auto last = client.open<Blocks>({0, 0}, patience());
+    Block none;
+    EXPECT_EQ(last.next(none, patience()), Status::closed);
+}
+
 TEST(StreamEnds, ByDeathOfTheReaderReachTheWriter) {
     Held held;
     test::ChildProcess child =

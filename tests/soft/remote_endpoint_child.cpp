@@ -1,4 +1,5 @@
 // What the process behind a RemoteEndpoint does with its commands.
+#include <pthread.h>
 #include <sched.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -7,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdint>
+#include <fstream>
 
 #include "soft/held_pages.hpp"
 #include "soft/remote_endpoint.hpp"
@@ -112,6 +114,8 @@ void serve_endpoint(Endpoint& end,
         } else if (verb == "hold") {  // offset length: whoever touches these pages stands still
             if (HeldPages::possible()) held.emplace(end.memory + a, b);
             say(held ? "held" : "impossible");
+        } else if (verb == "leave") {  // its only thread ends, and not the process
+            pthread_exit(nullptr);
         } else if (verb == "undumpable") {
             say(std::to_string(prctl(PR_SET_DUMPABLE, 0)));
         } else if (verb == "dereg") {
@@ -130,8 +134,16 @@ MILLRACE_CHILD(soft_endpoint) {
     const auto has = [&](const char* flag) {
         return std::find(arguments.begin(), arguments.end(), flag) != arguments.end();
     };
-    if (has("pid_namespace")) {  // the process that goes on is the first in it
-        if (unshare(CLONE_NEWPID) != 0) return 77;
+    if (has("time_namespace")) {  // ten days ahead, and not by whole ticks
+        std::ofstream offsets;
+        if (unshare(CLONE_NEWTIME) != 0) return 77;
+        offsets.open("/proc/self/timens_offsets");
+        offsets << "monotonic 864000 1000\nboottime 864000 5000000\n";
+        if (!offsets.flush()) return 77;
+    }
+    const bool is_first = has("pid_namespace");  // the process that goes on is the first in it
+    if (is_first && unshare(CLONE_NEWPID) != 0) return 77;
+    if (is_first || has("time_namespace")) {
         const pid_t first = fork();
         if (first < 0) return 1;
         if (first > 0) {
@@ -145,6 +157,7 @@ MILLRACE_CHILD(soft_endpoint) {
         if (setgid(65534) != 0 || setuid(65534) != 0 || prctl(PR_SET_DUMPABLE, 1) != 0) return 77;
     }
     if (has("withheld") && !withhold_copies()) return 77;
+    if (has("no_pidfd") && !withhold_pidfd()) return 77;
     EndpointOptions options;
     options.events = has("events");
     options.shared_memory = !has("private");

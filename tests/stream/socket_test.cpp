@@ -1127,12 +1127,17 @@ TEST(StreamDescriptor, WakesForASendThatAwaitsAnAdvertisementInVain) {
     Buffer into{64 << 10};
     Completion done;
     // A sender that has never seen an advertisement awaits none.
-    while (pair.near->stats().direct_transfers == 0) {
-        ASSERT_EQ(pair.far->receive(into.slice(), 1, ReceiveFlags::wait_all), Status::ok);
-        ASSERT_EQ(pair.near->send(memory.slice(), 1), Status::ok);
-        ASSERT_EQ(pair.far->wait(done, patience()), Status::ok);
-        ASSERT_EQ(pair.near->wait(done, patience()), Status::ok);
+    ASSERT_EQ(pair.far->receive(into.slice(), 1, ReceiveFlags::wait_all), Status::ok);
+    const Deadline deadline = patience();
+    while (pair.near->stats().messages_received == 0) {
+        ASSERT_FALSE(deadline.expired());
+        ASSERT_EQ(pair.near->poll(done), Status::empty);
+        ASSERT_EQ(pair.far->poll(done), Status::empty);
     }
+    ASSERT_EQ(pair.near->send(memory.slice(), 1), Status::ok);
+    EXPECT_EQ(next(*pair.far, 1).bytes, into.size());
+    EXPECT_EQ(next(*pair.near, 1).status, Status::ok);
+    ASSERT_EQ(pair.near->stats().direct_transfers, 1U);
 
     fill(memory.bytes(), 0, 1);
     const int descriptor = pair.near->descriptor();

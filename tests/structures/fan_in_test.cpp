@@ -51,6 +51,17 @@ constexpr ring::Design sent{.data = ring::DataFlow::push2,
 using Designs = testing::Types<Of<ring::design_1>, Of<ring::design_2>, Of<pulled>, Of<sent>>;
 TYPED_TEST_SUITE(FanInOver, Designs);
 
+TEST(FanIn, GoesOnWhereItsCloseByAnotherThreadWasRefused) {
+    auto fan_in = FanIn<Tagged>::listen(fresh_address(), {.queue = small(), .expected = 1});
+    std::jthread producer{
+        [&] { produce<ring::design_2>(fan_in.address().to_string(), 0, 10, small()); }};
+    Tagged item;
+    ASSERT_EQ(fan_in.dequeue(item, soon()), Status::ok);
+    std::jthread{[&] { EXPECT_THROW(fan_in.close(), base::Error); }}.join();
+    for (std::uint64_t i = 1; i != 10; ++i) EXPECT_EQ(fan_in.dequeue(item, soon()), Status::ok);
+    EXPECT_EQ(fan_in.dequeue(item, soon()), Status::closed);
+}
+
 TYPED_TEST(FanInOver, TakesAllItemsOfAllProducersInTheirOrders) {
     constexpr std::size_t producers = 7;
     constexpr std::uint64_t count = 500;
@@ -165,6 +176,37 @@ TEST(FanIn, ServesNobodyBeyondItsBurstWhileOthersWait) {
     }
 }
 
+TEST(Levels, EachServesNobodyBeyondItsBurstAndUpToIt) {
+    for (std::uint32_t level = 0; level != 3; ++level) {
+        Options queue = small(64);
+        auto fan_in =
+            FanIn<Tagged>::listen(fresh_address(), {.queue = queue, .levels = 3, .burst = 4});
+        queue.ring.label = level;
+        auto producers = join_all(fan_in, 2, queue);
+        for (std::size_t p = 0; p != 2; ++p) {
+            for (std::uint64_t i = 0; i != 32; ++i) {
+                ASSERT_EQ(producers[p].enqueue(Tagged::make(p, i), soon()), Status::ok);
+            }
+            ASSERT_EQ(producers[p].flush(soon()), Status::ok);
+        }
+        std::vector<int> bursts{0};
+        Tagged item;
+        std::uint64_t last = 0;
+        for (int i = 0; i != 64; ++i) {
+            ASSERT_EQ(fan_in.try_dequeue(item), Status::ok);
+            if (std::exchange(last, item.producer) != item.producer) bursts.push_back(0);
+            ++bursts.back();
+        }
+        // The first one may have begun with the items by which they joined.
+        ASSERT_GT(bursts.size(), 3U);
+        for (std::size_t i = 0; i != bursts.size(); ++i) {
+            const bool is_whole = i > 1 && i + 1 != bursts.size();
+            EXPECT_TRUE(is_whole ? bursts[i] == 4 : bursts[i] <= 4)
+                << bursts[i] << " at once, burst " << i << " of level " << level;
+        }
+    }
+}
+
 TEST(FanIn, TakesBatchesAndHandsItemsOutInPlace) {
     auto fan_in = FanIn<Tagged>::listen(fresh_address(), {.queue = small(64), .burst = 8});
     auto producers = join_all(fan_in, 2, small(64));
@@ -177,11 +219,13 @@ TEST(FanIn, TakesBatchesAndHandsItemsOutInPlace) {
     InOrder seen{2};
     const Tagged* front = nullptr;
     ASSERT_EQ(fan_in.peek(front), Status::ok);
+    const std::uint64_t whose = fan_in.last().number;
     const Tagged* again = nullptr;
     ASSERT_EQ(fan_in.peek(again), Status::ok);
     EXPECT_EQ(front, again) << "it stays in front";
     seen.see(*front);
     fan_in.release();
+    EXPECT_EQ(fan_in.last().number, whose) << "as it was when it was peeked at";
     std::vector<Tagged> batch(50);
     const BatchResult result = fan_in.try_dequeue_batch(batch);
     EXPECT_EQ(result.count, 39U);
@@ -392,6 +436,41 @@ TEST(FanIn, MayBeEndedByAnotherThreadThanItBelongsTo) {
     const Deadline deadline = soon();
     while (status == Status::ok && !deadline.expired()) status = producers[0].enqueue({}, soon());
     EXPECT_EQ(status, Status::peer_lost);
+}
+
+TEST(FanIn, SaysToAnotherThreadWhoseItIsAndWhatToDo) {
+    auto fan_in = FanIn<Tagged>::listen(fresh_address());
+    const auto told_elsewhere = [&](auto&& call) {
+        std::string text;
+        std::jthread{[&] {
+            // At the latest when a look is due.
+            const Deadline deadline = soon();
+            while (text.empty() && !deadline.expired()) {
+                try {
+                    call();
+                } catch (const base::Error& error) {
+                    EXPECT_EQ(error.code(), base::ErrorCode::invalid_argument);
+                    text = error.what();
+                }
+            }
+        }}.join();
+        return text;
+    };
+    const std::string whose = "a fan-in at " + fan_in.address().to_string();
+    Tagged item;
+    const auto is_told = [&](const char* what) {
+        return testing::AllOf(HasSubstr(what), HasSubstr(whose),
+                              HasSubstr("it belongs to another thread"), HasSubstr("adopt()"),
+                              testing::Not(HasSubstr("a hub")));
+    };
+    EXPECT_THAT(told_elsewhere([&] { (void)fan_in.try_dequeue(item); }), is_told("take items"));
+    EXPECT_THAT(told_elsewhere([&] { (void)fan_in.dequeue(item, Deadline::after(1ms)); }),
+                HasSubstr(whose));
+    EXPECT_THAT(told_elsewhere([&] { (void)fan_in.look_around(); }), is_told("take items"));
+    EXPECT_THAT(told_elsewhere([&] { (void)fan_in.descriptor(); }), is_told("put into a loop"));
+    EXPECT_THAT(told_elsewhere([&] { fan_in.stop_accepting(); }), is_told("stop accepting"));
+    EXPECT_THAT(told_elsewhere([&] { fan_in.close(); }), is_told("close"));
+    EXPECT_EQ(fan_in.try_dequeue(item), Status::empty) << "it is as it was";
 }
 
 TEST(FanIn, RefusesOptionsThatCannotWork) {

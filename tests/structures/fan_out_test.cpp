@@ -116,6 +116,26 @@ TEST(FanOut, InTurnWaitsForTheOneWhoseTurnItIs) {
     EXPECT_EQ(fan.out->last(), turn);
 }
 
+TEST(FanOut, InTurnGoesOnWithTheOthersWhenTheOneThatItWaitsForDies) {
+    Fan fan{3, {.queue = small(4), .routing = Routing::in_turn}};
+    fill(*fan.out);
+    const std::size_t turn = (fan.out->last() + 1) % 3;
+    std::optional<Consumer<Tagged>> dies;
+    for (std::size_t c = 0; c != 3; ++c) {
+        if (c != turn) {
+            EXPECT_GT(drain(fan, c), 0U);
+        } else {
+            dies.emplace(std::move(fan.consumers[c]));
+        }
+    }
+    EXPECT_EQ(fan.out->try_enqueue({}), Status::full);
+    std::jthread dying{[&] { dies.reset(); }};
+    EXPECT_EQ(fan.out->enqueue(Tagged::make(0, 0), soon()), Status::ok);
+    EXPECT_NE(fan.out->last(), turn);
+    EXPECT_EQ(fan.out->enqueue(Tagged::make(0, 0), soon()), Status::ok);
+    EXPECT_NE(fan.out->last(), turn);
+}
+
 TEST(FanOut, GivesToWhoeverHasRoom) {
     Fan fan{2, {.queue = small(4)}};
     fill(*fan.out);

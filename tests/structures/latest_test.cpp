@@ -162,6 +162,7 @@ TEST(Latest, ReaderSleepsUntilThereIsANewer) {
         LatestEnds<Small> ends{
             {.cells = 8, .wait = base::WaitPolicy::blocking(), .carrier = carrier}};
         EXPECT_EQ(ends.reader->wait(Deadline::after(10ms)), Status::timed_out);
+        EXPECT_GT(ends.reader->stats().sleeps, 0U);
         std::jthread writing{[&] {
             for (std::uint64_t i = 1; i <= 100; ++i) {
                 std::this_thread::sleep_for(std::chrono::microseconds{i % 7 * 200});
@@ -214,7 +215,9 @@ TEST(Latest, EndsAreToldOfEachOther) {
     ends.reader->close();
     const Deadline deadline = soon();
     Status status = Status::ok;
-    while (status == Status::ok && !deadline.expired()) status = ends.writer->put(Small::make(2));
+    while ((status == Status::ok || status == Status::full) && !deadline.expired()) {
+        status = ends.writer->put(Small::make(2));
+    }
     EXPECT_EQ(status, Status::closed);
     Small value;
     EXPECT_EQ(ends.reader->try_get(value), Status::closed);
@@ -230,6 +233,32 @@ TEST(Latest, EndsAreToldOfEachOther) {
     EXPECT_FALSE(others.reader->failure().empty());
     ASSERT_EQ(others.reader->read(0, value), Status::ok) << "it is kept";
     EXPECT_EQ(value, Small::make(1));
+}
+
+TEST(Latest, AWriterOfFewValuesIsToldOfItsReadersEndByTheClock) {
+    LatestEnds<Small> ends;
+    ASSERT_EQ(ends.writer->put(Small::make(1)), Status::ok);
+    ends.reader->close();
+    // Its socket is looked at each 50 ms.
+    const auto until = base::Clock::now() + 60ms;
+    while (base::Clock::now() < until) std::this_thread::yield();
+    EXPECT_EQ(ends.writer->put(Small::make(2)), Status::closed);
+}
+
+TEST(Latest, AFlushOfStoredValuesSendsNoVersionBehindThem) {
+    LatestEnds<Small> ends;
+    if (ends.writer->explain().find("stored to") == std::string::npos) {
+        GTEST_SKIP() << "this device's memory is not stored to";
+    }
+    // The reader sleeps, so that a value comes with an event, which is a request.
+    std::uint32_t cell = 0;
+    Small value;
+    const int descriptor = ends.reader->descriptor();
+    ASSERT_TRUE(goes_quiet(descriptor, [&] { (void)ends.reader->next(cell, value); }));
+    ASSERT_EQ(ends.writer->put(Small::make(1)), Status::ok);
+    ASSERT_EQ(ends.writer->stats().events, 1U);
+    ASSERT_EQ(ends.writer->flush(soon()), Status::ok);
+    EXPECT_EQ(ends.writer->stats().requests, 0U);
 }
 
 TEST(Latest, EndsThatDoNotFitAreRefused) {

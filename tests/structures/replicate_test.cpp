@@ -18,7 +18,7 @@ using namespace test;
 using millrace::test::ChildProcess;
 using millrace::test::say;
 
-template <class T>
+template <class T, ring::Design D = ring::design_2>
 struct Copies {
     explicit Copies(std::size_t count, ReplicatorOptions options = {.queue = small()}) {
         std::vector<Listener> listeners;
@@ -28,14 +28,15 @@ struct Copies {
             addresses.push_back(listeners.back().address());
         }
         auto connecting = std::async(
-            std::launch::async, [&] { return Replicator<T>::connect(addresses, options, soon()); });
+            std::launch::async,
+            [&] { return Replicator<T, D>::connect(addresses, options, soon()); });
         for (Listener& listener : listeners) {
-            consumers.push_back(Consumer<T>::accept(listener, soon()));
+            consumers.push_back(Consumer<T, D>::accept(listener, soon()));
         }
         producer.emplace(connecting.get());
     }
-    std::vector<Consumer<T>> consumers;
-    std::optional<Replicator<T>> producer;
+    std::vector<Consumer<T, D>> consumers;
+    std::optional<Replicator<T, D>> producer;
 };
 
 TEST(Replicator, GivesEveryItemToEveryConsumer) {
@@ -60,6 +61,14 @@ TEST(Replicator, GivesEveryItemToEveryConsumer) {
     EXPECT_EQ(copies.producer->try_enqueue({}), Status::closed);
 }
 
+TEST(Replicator, GoesOnWhereItsCloseByAnotherThreadWasRefused) {
+    auto producer = Replicator<Tagged>::listen(fresh_address(), {.queue = small()});
+    std::jthread{[&] { EXPECT_THROW((void)producer.close(soon()), base::Error); }}.join();
+    EXPECT_EQ(producer.try_enqueue(Tagged::make(0, 0)), Status::ok);
+    EXPECT_EQ(producer.close(soon()), Status::ok);
+    EXPECT_EQ(producer.try_enqueue(Tagged::make(0, 1)), Status::closed);
+}
+
 TEST(Replicator, OfBytesGivesItemsOfAnyLength) {
     ReplicatorOptions options;
     options.queue.ring.capacity = 1024;
@@ -76,6 +85,7 @@ TEST(Replicator, OfBytesGivesItemsOfAnyLength) {
         std::vector<std::byte> item;
         for (std::size_t i = 0; i != 300; ++i) {
             ASSERT_EQ(copies.consumers[1].dequeue(item, soon()), Status::ok);
+            EXPECT_EQ(item, std::vector<std::byte>(i % 200, std::byte(i)));
         }
     }};
     std::vector<std::byte> item;
@@ -174,17 +184,21 @@ TEST(Replicator, GoesOnWithoutTheDeadDownToItsQuorum) {
     EXPECT_EQ(copies.producer->consumers(), 1U);
 }
 
+/// Items that wait for a batch to be complete, unless they are flushed.
 TEST(Replicator, WaitsUntilAllHaveIt) {
-    Copies<Tagged> copies{2};
+    constexpr ring::Design in_batches = with(ring::design_1, ring::Batching::fixed);
+    Copies<Tagged, in_batches> copies{2, {.queue = small(64)}};
     for (std::uint64_t i = 0; i != 5; ++i) {
         ASSERT_EQ(copies.producer->enqueue(Tagged::make(0, i), soon()), Status::ok);
     }
+    Tagged item;
+    for (auto& consumer : copies.consumers) EXPECT_EQ(consumer.try_dequeue(item), Status::empty);
     ASSERT_EQ(copies.producer->flush(soon()), Status::ok);
     // Behind a flush nothing is on its way, and nothing needs the producer any more.
     for (auto& consumer : copies.consumers) {
         for (std::uint64_t i = 0; i != 5; ++i) {
-            Tagged item;
-            ASSERT_EQ(consumer.dequeue(item, soon()), Status::ok);
+            ASSERT_EQ(consumer.try_dequeue(item), Status::ok);
+            EXPECT_EQ(item, Tagged::make(0, i));
         }
     }
 }

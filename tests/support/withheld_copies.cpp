@@ -32,4 +32,6 @@ bool withhold_copies() noexcept { return withhold(SYS_process_vm_readv, SYS_proc
 
 bool withhold_membarrier() noexcept { return withhold(SYS_membarrier, SYS_membarrier); }
 
+bool withhold_pidfd() noexcept { return withhold(SYS_pidfd_open, SYS_pidfd_open); }
+
 }  // namespace millrace::test

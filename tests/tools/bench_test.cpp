@@ -5,11 +5,14 @@
 
 #include <array>
 #include <cstdio>
+#include <cstdlib>
 #include <fstream>
 #include <string>
 #include <utility>
 
 #include <nlohmann/json.hpp>
+
+#include "support/temporary_folder.hpp"
 
 namespace {
 
@@ -45,6 +48,40 @@ TEST(Bench, MeasuresABarAndSaysWhetherItHolds) {
     EXPECT_EQ(text.find("not measured"), std::string::npos) << text;
     EXPECT_NE(text.find(status == 0 ? "1 of 1 bars hold" : "0 of 1 bars hold"), std::string::npos)
         << text;
+}
+
+TEST(Bench, SaysThatNoNetworkIsMeasured) {
+    for (const char* const what :
+         {"bars --name 'no such bar'", "limits --brief --rounds 1 --only 'one line both ways'",
+          "flow --figure 6.3 --mode fast --quick"}) {
+        EXPECT_NE(run(what).second.find("no network is measured"), std::string::npos) << what;
+    }
+}
+
+TEST(Bench, TellsEachPointWhenItIsMeasured) {
+    const auto [status, text] = run("flow --figure 6.3 --mode fast --quick");
+    EXPECT_EQ(status, 0) << text;
+    const auto point = text.find(", 4096 B, fast: ");
+    EXPECT_NE(point, std::string::npos) << text;
+    EXPECT_LT(point, text.find("Figure 6.3")) << text;
+}
+
+TEST(Bench, SaysBeforeItMeasuresThatPlotsCannotBeMade) {
+    const millrace::test::TemporaryFolder folder;
+    std::ofstream{folder.path("matplotlib.py")} << "raise ImportError\n";
+    setenv("PYTHONPATH", folder.path().c_str(), 1);
+    const auto [status, text] =
+        run("flow --figure 6.3 --mode fast --quick --plots '" + folder.path("plots") + "'");
+    unsetenv("PYTHONPATH");
+    EXPECT_EQ(status, 0) << text;
+    EXPECT_EQ(text.find("millrace bench flow: there will be no plots"), 0U) << text;
+    EXPECT_NE(folder.content("plots/flow.json"), "");
+    // Nor the figures.
+    const auto [refused, told] =
+        run("flow --figure 6.3 --mode fast --quick --plots /dev/null/plots");
+    EXPECT_EQ(refused, 1);
+    EXPECT_NE(told.find("make a folder for plots"), std::string::npos) << told;
+    EXPECT_EQ(told.find("Figure 6.3"), std::string::npos) << told;
 }
 
 TEST(Bench, WritesJsonInPlaceOfLines) {

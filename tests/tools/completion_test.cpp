@@ -46,6 +46,16 @@ TEST(Completion, OffersCommandsAndOptionsOfWhatStandsThere) {
 TEST(Completion, OffersTheValuesOfAnOption) {
     EXPECT_THAT(offered({"demo", "--only", "m"}), testing::ElementsAre("message"));
     EXPECT_THAT(offered({"completion", ""}), testing::IsSupersetOf({"--help"}));
+    EXPECT_THAT(offered({"soft", "run", "--mode", "s"}),
+                testing::UnorderedElementsAre("shaped", "strict"));
+}
+
+TEST(Completion, KnowsTheWordsOfTheMeasurements) {
+    EXPECT_THAT(offered({"bench", ""}), testing::IsSupersetOf({"bars", "flow", "limits"}));
+    EXPECT_THAT(offered({"bench", "fl"}), testing::ElementsAre("flow"));
+    EXPECT_THAT(offered({"bench", "flow", "--"}), testing::IsSupersetOf({"--plots", "--quick"}));
+    EXPECT_THAT(offered({"bench", "flow", "--mode", "fas"}), testing::ElementsAre("fast"));
+    EXPECT_THAT(offered({"bench", ""}), Not(Contains("syntax")));
 }
 
 TEST(Completion, LeavesAProgramsOwnWordsAlone) {

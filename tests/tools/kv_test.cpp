@@ -265,6 +265,17 @@ TEST_F(Kv, IsLoadedByAsManyThreadsAsTheBenchWasToldTo) {
     EXPECT_FALSE(ask({"bench", "--clients", "2", "--threads", "3"}).exit.success());
 }
 
+TEST_F(Kv, GreetsInThreeLines) {
+    serve({"--when-full", "evict"});
+    EXPECT_NE(server_->read_line().value_or("").find("1024 clients, by rc"), std::string::npos);
+    EXPECT_EQ(server_->read_line(),
+              "at most 1073741824 bytes, table libcuckoo; when full, items long unused go");
+    server_->send_signal(SIGTERM);
+    const std::string said = server_->read_all();
+    EXPECT_TRUE(said.starts_with("served 0 requests")) << said;
+    EXPECT_TRUE(server_->wait().success());
+}
+
 TEST_F(Kv, IsServedByAsManyThreadsAsItWasToldTo) {
     serve({"--threads", "3", "--transport", "rc,tcp"});
     EXPECT_TRUE(ask({"set", "name", "a value"}).exit.success());

@@ -53,6 +53,32 @@ TEST_F(Output, ThatIsLostToAFullDiskIsAFailure) {
     }
 }
 
+TEST_F(Output, ThatAFullDiskWillNotTakeIsRefusedBeforeAnythingIsMeasured) {
+    const auto expect_refused = [](const Outcome& outcome) {
+        EXPECT_TRUE(outcome.exit.exited_with(1)) << outcome.exit << outcome.text;
+        EXPECT_THAT(outcome.text,
+                    AllOf(HasSubstr("write the results as JSON"),
+                          HasSubstr("No space left on device"), HasSubstr("on a disk with room")));
+        EXPECT_THAT(outcome.text, testing::Not(HasSubstr("items/s")));
+    };
+    expect_refused(run_line("exec \"$0\" " + demo() + " --json /dev/full 2>&1"));
+    // A new file, and one that is there and stays as it is.
+    std::filesystem::create_directory(file("small"));
+    const std::string fill =
+        "mount -t tmpfs -o size=16k none '" + file("small") + "' && cd '" + file("small") +
+        "' && echo before > there && head -c 16384 /dev/zero > rest 2> /dev/null; ";
+    for (const std::string name : {"new", "there"}) {
+        const Outcome outcome = run_line(
+            "exec 2>&1; unshare --mount true || exit 77; exec unshare --mount /bin/sh -c \"$1\" "
+            "\"$0\"",
+            {fill + "\"$0\" " + demo() + " --json " + name +
+             "; status=$?; cat there; exit $status"});
+        if (outcome.exit.exited_with(77)) GTEST_SKIP() << "no mounts may be made here";
+        expect_refused(outcome);
+        EXPECT_THAT(outcome.text, HasSubstr("before"));
+    }
+}
+
 TEST_F(Output, AsJsonIsAloneWithoutAFileAndBesideTheLinesWithOne) {
     for (const std::string& arguments :
          {std::string{"doctor"}, std::string{"devices"}, std::string{"soft status"}, demo()}) {
@@ -143,6 +169,32 @@ TEST_F(Output, OfTheVersionNamesCommitCompilerAndDevice) {
     const Outcome refused = run_command({"--version"}, {"MILLRACE_LOG=loud"});
     EXPECT_THAT(refused.text, HasSubstr("it is 'loud', which is no level"))
         << "the device refuses to be opened";
+}
+
+TEST_F(Output, OfADemoFitsATerminalOf80Columns) {
+    if (run_line("command -v script && script --version").exit.exited_with(127)) {
+        GTEST_SKIP() << "there is no script(1) to give it a terminal";
+    }
+    const Outcome outcome =
+        run_line("exec script -qec 'stty cols 80; unset COLUMNS; exec \"'\"$0\"'\" " + demo() +
+                 "' /dev/null");
+    EXPECT_TRUE(outcome.exit.success()) << outcome.text;
+    EXPECT_THAT(outcome.text, HasSubstr("% ")) << "it shows how far it is";
+    std::string line;
+    std::size_t columns = 0;
+    for (std::size_t i = 0; i < outcome.text.size(); ++i) {
+        const char one = outcome.text[i];
+        if (one == '\r' || one == '\n') {
+            EXPECT_LE(columns, 80U) << line;
+            line.clear();
+            columns = 0;
+        } else if (outcome.text.compare(i, 3, "\033[K") == 0) {
+            i += 2;
+        } else {
+            line += one;
+            columns += (static_cast<unsigned char>(one) & 0xc0) != 0x80 ? 1 : 0;
+        }
+    }
 }
 
 }  // namespace

@@ -360,6 +360,19 @@ TEST_F(Soft, TraceWritesJsonIntoAFileAndLeavesTheProgramsOutputAlone) {
     EXPECT_GE(count(lines, {{"call", "post_recv"}, {"bytes", 100}}), 5U);
 }
 
+// As `--json` does everywhere; what the program says would be among it.
+TEST_F(Soft, TraceWritesJsonAloneToStandardOutputAndNothingElse) {
+    if (!pingpong_runs()) GTEST_SKIP() << "needs ibverbs-utils and a drop-in without sanitizers";
+    const Outcome outcome =
+        run_line("exec \"$0\" \"$@\" 2>/dev/null </dev/null",
+                 {"soft", "trace", "--json", "--fabric", fabric(), "--", "/bin/sh", "-c",
+                  "echo said by the program; ibv_devinfo -d soft0"});
+    EXPECT_TRUE(outcome.exit.success()) << outcome.text;
+    EXPECT_THAT(outcome.text,
+                AllOf(HasSubstr(R"("call":"open_device")"), HasSubstr(R"("call":"close_device")"),
+                      Not(HasSubstr("said by")), Not(HasSubstr("hca_id"))));
+}
+
 TEST_F(Soft, TraceEndsAsTheProgramDoes) {
     EXPECT_TRUE(
         run_command({"soft", "trace", "--", "/bin/sh", "-c", "exit 7"}).exit.exited_with(7));
@@ -374,10 +387,15 @@ TEST_F(Soft, TraceEndsAsTheProgramDoes) {
     EXPECT_THAT(unwritable.text, AllOf(HasSubstr("write the trace"), HasSubstr("nowhere")));
 }
 
-TEST_F(Soft, ProgramsRunUntracedWhereTheTraceCannotBeWritten) {
-    const Outcome outcome = run_command({"devices"}, {"MILLRACE_TRACE=" + folder() + "/nowhere/x"});
-    EXPECT_TRUE(outcome.exit.success()) << outcome.text;
-    EXPECT_THAT(outcome.text, AllOf(HasSubstr("MILLRACE_TRACE"), HasSubstr("soft0")));
+TEST_F(Soft, ProgramsDoNotRunUntracedWhereTheTraceCannotBeWritten) {
+    for (const std::string& file : {folder() + "/nowhere/x", std::string{"/dev/full"}}) {
+        const Outcome outcome =
+            run_command({"kv", "bench", "--seconds", "0.01"}, {"MILLRACE_TRACE=" + file});
+        EXPECT_TRUE(outcome.exit.exited_with(1)) << outcome.exit << outcome.text;
+        EXPECT_THAT(outcome.text, AllOf(HasSubstr("trace the program"), HasSubstr(file),
+                                        HasSubstr("MILLRACE_TRACE")));
+        EXPECT_THAT(outcome.text, Not(HasSubstr("operations per second")));
+    }
 }
 
 }  // namespace

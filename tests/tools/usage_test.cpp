@@ -28,6 +28,14 @@ void refuses(const std::vector<std::string>& arguments, Words... words) {
     EXPECT_THAT(outcome.text, AllOf(HasSubstr(words)...));
 }
 
+TEST(Usage, IsToldByHelpAsWell) {
+    EXPECT_EQ(run_command({"help"}).text, run_command({"--help"}).text);
+    EXPECT_EQ(run_command({"help", "kv", "get"}).text, run_command({"kv", "get", "--help"}).text);
+    EXPECT_EQ(run_command({"help", "bench", "flow"}).text,
+              run_command({"bench", "flow", "--help"}).text);
+    EXPECT_TRUE(run_command({"help", "kv"}).exit.success());
+}
+
 TEST(Usage, AnUnknownCommandIsNamedWithThoseThereAre) {
     refuses({"frobnicate"}, "'frobnicate'", "of millrace;",
             "demo, devices, doctor, cat, perf, kv, rpc, soft");

@@ -15,13 +15,16 @@
 
 #include "loopback.hpp"
 #include "millrace/base/error.hpp"
+#include "millrace/soft/device.hpp"
 
 namespace millrace::verbs {
 namespace {
 
 using test::Loopback;
 using test::next;
+using testing::AllOf;
 using testing::HasSubstr;
+using testing::Not;
 
 void fill(RegisteredBuffer& memory, int seed) {
     for (std::size_t i = 0; i < memory.size(); ++i) {
@@ -247,6 +250,18 @@ TEST(QueuePair, ExplainsAWrongKey) {
     EXPECT_EQ(done.status(), IBV_WC_REM_ACCESS_ERR);
     EXPECT_THAT(done.explain(), HasSubstr("rkey"));
     EXPECT_EQ(pair.a.queue_pair.state(), IBV_QPS_ERR);
+}
+
+// On one host there is no network between that could be broken.
+TEST(Completion, OfTheSoftDeviceSaysWhetherThePeersProcessHasEnded) {
+    Completion failed;
+    failed.raw.status = IBV_WC_RETRY_EXC_ERR;
+    EXPECT_THAT(failed.explain(), HasSubstr("UDP port"));
+    failed.raw.vendor_err = soft::vendor_peer_ended;
+    EXPECT_THAT(failed.explain(), AllOf(HasSubstr("its process has ended"), Not(HasSubstr("UDP"))));
+    failed.raw.vendor_err = soft::vendor_no_answer;
+    EXPECT_THAT(failed.explain(), AllOf(HasSubstr("does not answer"), Not(HasSubstr("ended, or")),
+                                        Not(HasSubstr("UDP"))));
 }
 
 TEST(QueuePair, RefusesWritesBeyondTheRegion) {

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <utility>
@@ -10,6 +11,7 @@
 #include <fmt/format.h>
 
 #include "millrace/base/clock.hpp"
+#include "output.hpp"
 
 namespace millrace::tools {
 namespace {
@@ -38,9 +40,20 @@ void ProgressLine::update(std::uint64_t done) {
     const double share =
         total_ == 0 ? 0 : std::min(1.0, static_cast<double>(done) / static_cast<double>(total_));
     const double left = rate > 0 ? static_cast<double>(total_ - std::min(done, total_)) / rate : 0;
-    const auto filled = static_cast<int>(share * 24);
-    fmt::print(stderr, "\r\033[K{} [{:#<{}}{:<{}}] {:3.0f} %  {:.0f} {}/s  {:.0f} s left", what_,
-               "", filled, "", 24 - filled, share * 100, rate / scale_, unit_, left);
+    const std::string figures = fmt::format(" {:3.0f} %  {:.0f} {}/s  {:.0f} s left", share * 100,
+                                            rate / scale_, unit_, left);
+    // A line that is broken could not be taken back: the bar has what the words leave of it.
+    constexpr std::size_t longest_bar = 24;
+    const std::size_t room = output_width() - 1;
+    const std::size_t words = what_.size() + figures.size() + 3;
+    std::string line = what_;
+    if (words < room) {
+        const std::size_t bar = std::min(longest_bar, room - words);
+        const auto filled = static_cast<std::size_t>(share * static_cast<double>(bar));
+        line += fmt::format(" [{:#<{}}{:<{}}]", "", filled, "", bar - filled);
+    }
+    line += figures;
+    fmt::print(stderr, "\r\033[K{}", line.substr(0, room));
     std::fflush(stderr);
     drawn_ = true;
 }

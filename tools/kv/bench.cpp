@@ -111,6 +111,11 @@ int run_kv_bench(const KvBenchOptions& options) {
         };
     }
     const KvLoadResult result = run_load(chosen.load);
+    std::string device;
+    if (chosen.load.client.transport != connect::Transport::tcp) {
+        const auto& asked = chosen.load.client.endpoint;
+        device = (asked != nullptr ? asked : connect::Endpoint::shared())->describe();
+    }
     if (terminal) fmt::print(stderr, "\r\033[K");
     const auto [least, most] =
         std::minmax_element(result.per_client.begin(), result.per_client.end());
@@ -118,6 +123,7 @@ int run_kv_bench(const KvBenchOptions& options) {
         const nlohmann::json document{
             {"server", chosen.load.server.to_string()},
             {"own_server", own.has_value()},
+            {"device", device},
             {"transport", name_of(chosen.load.client.transport)},
             {"requests", name_of(chosen.load.client.requests)},
             {"answers", name_of(chosen.load.client.answers)},
@@ -145,6 +151,7 @@ int run_kv_bench(const KvBenchOptions& options) {
         chosen.load.server.to_string(), own ? " (started for this)" : "",
         way_of(chosen.load.client), chosen.load.clients, chosen.load.outstanding, chosen.load.keys,
         chosen.load.key_bytes, chosen.load.value_bytes, chosen.load.get_percent);
+    if (!device.empty()) print_wrapped(fmt::format("device {}\n", device), 7);
     if (chosen.load.offered_per_second != 0) {
         fmt::print("{:.0f} per second offered; latencies count from when each was due\n",
                    chosen.load.offered_per_second);

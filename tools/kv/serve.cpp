@@ -2,11 +2,13 @@
 
 #include <chrono>
 #include <optional>
+#include <string>
 
 #include <fmt/format.h>
 
 #include "cat/interruption.hpp"
 #include "kv/metrics.hpp"
+#include "millrace/base/log.hpp"
 #include "millrace/base/status.hpp"
 #include "millrace/connect/address.hpp"
 #include "millrace/connect/admission.hpp"
@@ -17,6 +19,17 @@ namespace {
 
 /// How long clients have to take their last answers.
 constexpr std::chrono::seconds drain_patience{5};
+
+/// What a user may want to know at once; the rest is for those who look into it.
+void print_greeting(const kv::Server& server, const kv::ServerOptions& options) {
+    const std::string all = server.explain();
+    base::log(base::LogLevel::info, "kv", "{}", all);
+    fmt::print("{}\n", all.substr(0, all.find('\n')));
+    fmt::print("at most {} bytes, table {}; when full, {}\n", options.store.memory_bytes,
+               options.store.table == kv::TableKind::cuckoo ? "libcuckoo" : "of work 002",
+               options.store.when_full == kv::WhenFull::evict ? "items long unused go"
+                                                              : "new items are refused");
+}
 
 }  // namespace
 
@@ -38,7 +51,7 @@ int run_kv_serve(const KvServeOptions& options) {
     if (metrics.has_value()) {
         fmt::print("metrics at http://{}/metrics\n", metrics->address().to_string());
     }
-    print_wrapped(server.explain() + "\n", 2);
+    print_greeting(server, chosen);
     (void)output_arrived();
     (void)server.serve(base::Deadline::never().cancelled_by(interruption()));
     const base::Status closed = server.close(base::Deadline::after(drain_patience));

@@ -98,8 +98,10 @@ Report::Report(std::string address, const Plan& plan, bool lines)
                plan.tcp ? "sends" : fmt::format("{} buffers", plan.buffers), plan.length);
 }
 
-void Report::begin() {
+void Report::begin(const std::string& device) {
+    document_["start"]["test_start"]["device"] = device;
     if (!lines_) return;
+    if (!device.empty()) print_wrapped(fmt::format("device {}\n", device), 7);
     fmt::print("{:<8} {:>15}  {:>10}  {:>10}\n", "stream", "seconds", "amount", "rate");
     (void)output_arrived();  // whoever reads along sees that it has begun
 }

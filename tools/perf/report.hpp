@@ -18,7 +18,8 @@ class Report {
     /// `lines`: prints them as they come.
     Report(std::string address, const Plan& plan, bool lines);
 
-    void begin();
+    /// `device`: what carries the streams, as it describes itself; empty: TCP.
+    void begin(const std::string& device);
     /// Bytes of every lane at this end, so far, `seconds` behind the start.
     void interval(const std::vector<std::uint64_t>& bytes, double seconds);
     /// What both ends counted.

@@ -34,6 +34,7 @@ constexpr std::chrono::milliseconds look_interval{20};
 using File = std::unique_ptr<std::FILE, int (*)(std::FILE*)>;
 
 File open_output(const std::string& path) {
+    check_writable(path, "write the trace");
     File file{std::fopen(path.c_str(), "we"), &std::fclose};
     if (file == nullptr) {
         base::throw_errno(errno, "write the trace", path, "name a file that can be written");
@@ -97,8 +98,10 @@ class Follower {
     std::int64_t start_ = 0;
 };
 
-[[noreturn]] void run_child(const std::string& path, pid_t parent,
+/// `shows_on_output`: ours has the trace, so the program's goes where its errors go.
+[[noreturn]] void run_child(const std::string& path, pid_t parent, bool shows_on_output,
                             const std::function<int()>& become_program) {
+    if (shows_on_output) (void)::dup2(STDERR_FILENO, STDOUT_FILENO);
     // It would go on untraced, and nobody would wait for it.
     ::prctl(PR_SET_PDEATHSIG, SIGTERM);
     int status = 1;
@@ -155,12 +158,13 @@ int trace(const TraceOptions& options, const std::function<int()>& become_progra
     const pid_t parent = ::getpid();
     const pid_t child = ::fork();
     if (child < 0) base::throw_errno(errno, "start the program", "a child process");
-    if (child == 0) run_child(path, parent, become_program);
+    const bool on_output = options.json.in_place_of_lines() && output == nullptr;
+    if (child == 0) run_child(path, parent, on_output, become_program);
     // The terminal's signals go to the program; when it ends, so do we.
     ::signal(SIGINT, SIG_IGN);
     ::signal(SIGQUIT, SIG_IGN);
 
-    std::FILE* const lines = output != nullptr ? output.get() : stderr;
+    std::FILE* const lines = output != nullptr ? output.get() : on_output ? stdout : stderr;
     Follower follower{file, options.json.in_place_of_lines() ? nullptr : lines,
                       options.json.in_place_of_lines() ? lines : json.get()};
     int status = 0;

@@ -12,8 +12,10 @@
 namespace millrace::tools {
 
 struct TraceOptions {
-    JsonOutput json;     ///< lines as the device writes them, in place of a timeline or beside it
-    std::string output;  ///< file for the timeline or what is in its place; empty: standard error
+    JsonOutput json;  ///< lines as the device writes them, in place of a timeline or beside it
+    /// File for the timeline or what is in its place. Empty: a timeline goes to standard error,
+    /// JSON to standard output, and what the program writes there to standard error.
+    std::string output;
 };
 
 /// `become_program` is called in a child process and executes the program there; what it returns is

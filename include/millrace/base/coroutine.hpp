@@ -7,7 +7,7 @@
 //     }
 //     connect::Hub hub;
 //     base::spawn(hub, greet(channel));
-//     hub.run();
+//     (void)hub.run();
 //
 // The awaitable forms of an end's waiting operations lie beside the end (connect/coroutine.hpp,
 // flow/coroutine.hpp, message/coroutine.hpp, stream/coroutine.hpp). They do what the waiting ones

@@ -163,7 +163,9 @@ Status wait_in_turns(Ready&& ready, const Deadline& deadline, const WaitPolicy& 
             pause();
         }
         if (ready()) {
-            if (taken == Crowd::Taken::by_crowd) detail::came_behind_offer(start, ticks());
+            if (policy.moves && taken == Crowd::Taken::by_crowd) {
+                detail::came_behind_offer(start, ticks());
+            }
             return Status::ok;
         }
         now = ticks();

@@ -24,7 +24,8 @@ class Turn {
     Turn& operator=(const Turn&) = delete;
 
     [[nodiscard]] bool try_take() noexcept {
-        return !taken_.load(std::memory_order_relaxed) &&
+        // In one order with give_back(), as the look of a sleeper that has announced itself.
+        return !taken_.load(std::memory_order_seq_cst) &&
                !taken_.exchange(true, std::memory_order_seq_cst);
     }
     /// `ok`, `timed_out` or `cancelled`.

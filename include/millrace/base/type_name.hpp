@@ -1,10 +1,16 @@
-// What the compiler calls a type, with what GCC and Clang write differently made equal: "long",
-// "app::Event", "std::array<float,4>". For names that two programs compare when they are connected.
+// What a type is called, in the same words by GCC and by Clang: "long", "app::Event",
+// "std::array<float,4>", "app::run(int)::Local". For names that two programs compare when they are
+// connected.
+//
+// It is the name that linkers know (the Itanium C++ ABI's), written out: the two compilers agree on
+// that, also of types in inline namespaces and in functions, which they spell differently in their
+// messages. Without run-time type information it is the compiler's spelling all the same.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <string_view>
+#include <typeinfo>
 
 #include "millrace/base/language.hpp"
 
@@ -155,14 +161,20 @@ constexpr std::string_view spelling() noexcept {
     return whole.substr(begin, (alias != whole.npos ? alias : whole.rfind(']')) - begin);
 }
 
-template <class T>
-inline constexpr TypeName normalised_name = normalised(spelling<T>());
+/// Of what a linker calls it.
+[[nodiscard]] TypeName written_out(const char* mangled);
 
 }  // namespace detail
 
-/// At most 1,024 letters.
+/// At most 1,024 letters. Allocates at the first call for each type.
 template <class T>
-inline constexpr std::string_view type_name{detail::normalised_name<T>.text.data(),
-                                            detail::normalised_name<T>.size};
+[[nodiscard]] std::string_view type_name() {
+#if defined(__cpp_rtti)
+    static const detail::TypeName name = detail::written_out(typeid(T).name());
+#else
+    static const detail::TypeName name = detail::normalised(detail::spelling<T>());
+#endif
+    return {name.text.data(), name.size};
+}
 
 }  // namespace millrace::base

@@ -26,16 +26,20 @@ inline void pause() noexcept {
 }
 
 /// How a wait escalates, by time, as an iteration takes anything from a nanosecond to a context
-/// switch. By the default, message clients of many threads take turns, and may be moved: crowd.hpp.
+/// switch. By the default, message clients of many threads take turns: crowd.hpp.
 struct WaitPolicy {
     std::chrono::nanoseconds spin{std::chrono::microseconds{20}};    ///< busy, with pause
     std::chrono::nanoseconds yield{std::chrono::microseconds{200}};  ///< then yielding.hpp
     /// Then sleep through the parker. False: yield until the deadline (lowest latency on an
     /// otherwise idle core, at the price of that core).
     bool sleep = true;
-    /// By what the last waits were like, and not as said above: wait_estimate.hpp. It may move the
-    /// calling thread among the processors that it may run on.
+    /// By what the last waits were like, and not as said above: wait_estimate.hpp.
     bool adapts = false;
+    /// A wait that adapts, or takes turns, and finds what it waits for on its own processor, may
+    /// move the calling thread to another one of those that it may run on. The thread's affinity
+    /// is narrowed for that and set back as it was: what somebody else sets meanwhile (taskset -p,
+    /// a cpuset) is undone. Not for a thread whose placement somebody decides.
+    bool moves = false;
 
     [[nodiscard]] static constexpr WaitPolicy polling() noexcept {
         return {.yield = std::chrono::nanoseconds::max(), .sleep = false};
@@ -140,9 +144,10 @@ template <class Ready>
 /// A wait that adapts, behind a look that was vain.
 template <class Ready>
 [[gnu::noinline]] Status wait_by_estimate(Ready&& ready, const Deadline& deadline,
-                                          WaitEstimate& estimate, Parker& parker) {
+                                          WaitEstimate& estimate, Parker& parker, bool moves) {
     const auto ended = [&](std::uint64_t looked, std::uint64_t slept, WaitEstimate::End how) {
-        if (estimate.ended(looked, slept, how) && leave_this_core()) estimate.note_move();
+        const bool is_to_move = estimate.ended(looked, slept, how);
+        if (is_to_move && moves && leave_this_core()) estimate.note_move();
         return Status::ok;
     };
     const auto gave_up = [&](std::uint64_t looked, Status how) {
@@ -199,7 +204,8 @@ Status wait_until(Ready&& ready, const Deadline& deadline, const WaitPolicy& pol
     if (policy.adapts) {
         WaitEstimate first;
         WaitEstimate* const known = parker.estimate();
-        return detail::wait_by_estimate(ready, deadline, known != nullptr ? *known : first, parker);
+        return detail::wait_by_estimate(ready, deadline, known != nullptr ? *known : first, parker,
+                                        policy.moves);
     }
     const std::uint64_t start = ticks();
     const std::uint64_t spin_ticks = ticks_in(policy.spin);

@@ -3,8 +3,8 @@
 // calls, and taking over what came of them takes a few. docs/loops.md.
 //
 //     auto listener = message::Listener::listen(connect::Address::parse(":7000"));
-//     connect::Acceptor acceptor{listener, hub, [&](message::Channel channel) { … hub.add_end(…)
-//     }};
+//     const auto take = [&](message::Channel channel) { channels.add(std::move(channel)); };
+//     connect::Acceptor acceptor{listener, hub, take};
 //
 // For every listener of this library: it has a descriptor, and a call that gives an end, or
 // nothing.

@@ -3,8 +3,8 @@
 // threads post calls to it and stop it. docs/loops.md.
 //
 //     connect::Hub hub;
-//     hub.add(listener.descriptor(), [&] { … listener.try_accept() … });
-//     hub.run();
+//     hub.add(listener.descriptor(), [&] { if (auto one = listener.try_accept()) use(*one); });
+//     if (hub.run() == base::Status::closed) …      // somebody has called stop()
 //
 // It knows nothing of ends: whatever has a level-triggered descriptor (every end and listener of
 // this library, sockets, pipes) can be in it, and every end can be in a loop of another kind.
@@ -88,6 +88,8 @@ class Hub : public base::Executor {
 
     /// From now on it belongs to the calling thread.
     void adopt() noexcept;
+    /// This is a child made by fork, to which the hub does not belong: its calls throw Error.
+    [[nodiscard]] bool is_copy() const noexcept;
     /// It belongs to the calling thread. Any thread.
     [[nodiscard]] bool is_current() const noexcept override;
     /// Readable when something is due: for a hub within another loop, which calls turn() then.

@@ -201,8 +201,14 @@ class Link {
     /// ends call it at the same point, as `exchange`, and at most once. Throws Error as that, or if
     /// the device cannot.
     void open_second_queue(std::uint32_t max_send_requests, const base::Deadline& deadline);
+    /// The same for who does not wait: makes it and tells the peer; and goes on as far as the
+    /// peer's words allow, true once both ends have it. Neither blocks. Until then this end has
+    /// nothing else to say. Throw Error as open_second_queue, but never timed_out.
+    void begin_second_queue(std::uint32_t max_send_requests);
+    [[nodiscard]] bool try_open_second_queue();
+    /// Both ends have it.
     [[nodiscard]] bool has_second_queue() const noexcept;
-    /// Only behind open_second_queue. Its completions raise events on `channel`, too.
+    /// Only once both ends have it. Its completions raise events on `channel`, too.
     [[nodiscard]] verbs::QueuePair& second_queue_pair() noexcept;
     [[nodiscard]] verbs::CompletionQueue& second_send_queue() noexcept;
 
@@ -219,6 +225,8 @@ class Link {
     [[nodiscard]] PeerState peer_now() noexcept;
     /// What the last look said. No system call.
     [[nodiscard]] PeerState peer_so_far() const noexcept;
+    /// Why the peer is lost, for messages; empty while peer_so_far() is not `lost`.
+    [[nodiscard]] std::string why_lost() const;
     /// How many send requests the peer's queue pair takes. 0 for transport tcp.
     [[nodiscard]] std::uint32_t peer_send_requests() const noexcept;
     /// Readable when the peer said something or died: for poll and epoll.

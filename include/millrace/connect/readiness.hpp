@@ -20,6 +20,7 @@
 #include <utility>
 
 #include "millrace/base/error.hpp"
+#include "millrace/base/forks.hpp"
 #include "millrace/base/wait.hpp"
 
 namespace millrace::connect {
@@ -40,7 +41,8 @@ class Readiness {
     Readiness& operator=(const Readiness&) = delete;
     ~Readiness();
 
-    [[nodiscard]] int descriptor() const noexcept;
+    /// Throws Error (invalid_argument) in a child made by fork, as making it does there.
+    [[nodiscard]] int descriptor() const;
 
     /// No limit to a sleep: everything that is awaited raises an event.
     static constexpr std::chrono::nanoseconds until_woken = std::chrono::nanoseconds::max();
@@ -83,12 +85,18 @@ class Readiness {
     /// Behind end(): the program looks by itself from now on, so the descriptor is readable by news
     /// of the sources alone.
     void hush() noexcept { wake_in(until_woken); }
+    /// From now on others are watched in place of its sources; the descriptor stays the same, and
+    /// is readable. Throws Error (resource_exhausted).
+    void turn_to(std::span<const int> sources, std::span<const int> others);
     /// From now on the descriptor is readable.
     void wake() noexcept { wake_in(std::chrono::nanoseconds{0}); }
 
   private:
     using Rest = base::StandingParker::Rest;
     struct State;
+    friend base::ForkWatch;
+    /// In a child made by fork: what was announced is the parent's to take back.
+    void become_copy() noexcept { announced_ = false; }
 
     void wake_in(std::chrono::nanoseconds delay) noexcept;
 
@@ -99,6 +107,7 @@ class Readiness {
     std::uint64_t progress_ = 0;
     std::uint64_t spin_ticks_;
     std::uint64_t awake_since_ = 0;
+    base::ForkWatch fork_watch_{*this};
 };
 
 /// Takes an end's Readiness, whose announcement has ended, out of its hands for as long as the end

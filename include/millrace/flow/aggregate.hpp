@@ -1,8 +1,8 @@
 // Aggregation queues (work 000, chapter 1): one Get may depend on several Puts, as the sum of what
 // is in the queue now, or the last of it.
 //
-//     flow::reduce(consumer, total, [](long& sum, const Sale& sale) { sum += sale.amount; });
-//     flow::take_last(consumer, newest, passed_over);
+//     const auto got = flow::reduce(sales, total, [](long& sum, Sale one) { sum += one.amount; });
+//     const Status status = flow::take_last(sales, newest, passed_over);
 //
 // Where the consumer does not keep up, CombiningProducer folds on the other side what has not left
 // yet: it is never full, and less travels the more there is. For values of which only the newest is

@@ -29,7 +29,7 @@ class AnyConsumer {
                                              Options options, const base::Deadline& deadline);
     [[nodiscard]] static AnyConsumer listen(ring::Design design, const connect::Address& address,
                                             Options options, const base::Deadline& deadline) {
-        Listener listener = Listener::listen(address, std::move(options));
+        Listener listener = detail::listen_for_one(address, std::move(options));
         return accept(design, listener, deadline);
     }
     /// None yet, or the end for the next peer: see Factories::try_accept.
@@ -50,6 +50,7 @@ class AnyConsumer {
     [[nodiscard]] std::uint64_t capacity() const;
     [[nodiscard]] ConsumerStats stats() const;
     [[nodiscard]] std::string explain() const;
+    [[nodiscard]] std::string failure() const;
 
   private:
     using End = detail::AnyEnd<Consumer, T>;
@@ -120,6 +121,10 @@ ConsumerStats AnyConsumer<T>::stats() const {
 template <class T>
 std::string AnyConsumer<T>::explain() const {
     return end_.ask([](auto& end) { return end.explain(); });
+}
+template <class T>
+std::string AnyConsumer<T>::failure() const {
+    return end_.ask([](auto& end) { return end.failure(); });
 }
 
 }  // namespace millrace::flow

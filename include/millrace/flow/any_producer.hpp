@@ -36,7 +36,7 @@ class AnyProducer {
                                              Options options, const base::Deadline& deadline);
     [[nodiscard]] static AnyProducer listen(ring::Design design, const connect::Address& address,
                                             Options options, const base::Deadline& deadline) {
-        Listener listener = Listener::listen(address, std::move(options));
+        Listener listener = detail::listen_for_one(address, std::move(options));
         return accept(design, listener, deadline);
     }
     /// None yet, or the end for the next peer: see Factories::try_accept.
@@ -83,6 +83,7 @@ class AnyProducer {
     [[nodiscard]] std::uint64_t capacity() const;
     [[nodiscard]] ProducerStats stats() const;
     [[nodiscard]] std::string explain() const;
+    [[nodiscard]] std::string failure() const;
 
   private:
     using End = detail::AnyEnd<Producer, T>;
@@ -235,6 +236,10 @@ ProducerStats AnyProducer<T>::stats() const {
 template <class T>
 std::string AnyProducer<T>::explain() const {
     return end_.ask([](auto& end) { return end.explain(); });
+}
+template <class T>
+std::string AnyProducer<T>::failure() const {
+    return end_.ask([](auto& end) { return end.failure(); });
 }
 
 }  // namespace millrace::flow

@@ -9,7 +9,6 @@
 // Waiting operations also `timed_out` and `cancelled`.
 #pragma once
 
-#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -55,6 +54,10 @@ class ConsumerEnd {
     [[nodiscard]] const std::string& peer() const noexcept { return receiver_->link().peer_name(); }
     [[nodiscard]] std::uint32_t peer_label() const noexcept {
         return receiver_->terms().peer_label;
+    }
+    /// Which of its ends are one to the producer's program (Options::ring.crew).
+    [[nodiscard]] const ring::Crew& peer_crew() const noexcept {
+        return receiver_->terms().peer_crew;
     }
     [[nodiscard]] std::string failure() const { return receiver_->failure(); }
     /// Items in each ring; for Bytes, bytes.
@@ -105,6 +108,23 @@ class ConsumerEnd {
         return receiver_->idle();
     }
 
+    /// The item that was peeked last is still in front.
+    [[nodiscard]] bool is_peeked() const noexcept { return peeked_at_ == receiver_->position(); }
+    [[gnu::cold]] void warn_of_stray_release() noexcept {
+        if (std::exchange(was_warned_, true)) return;
+        detail::warn_of_stray_release(peer());
+    }
+    /// Of a call that waits for an item: one that is called for the same item again and again has a
+    /// caller that never releases it.
+    void look_for_forgotten() noexcept {
+        if (!is_peeked()) [[likely]] {
+            peeked_again_ = 0;
+        } else if (++peeked_again_ == forgotten) {
+            detail::warn_of_forgotten_release(peer(), forgotten);
+        }
+    }
+    static constexpr std::uint32_t forgotten = 1000;
+
     template <class Try>
     base::Status wait_for_item(const Try& try_once, const base::Deadline& deadline) {
         const base::Status status = try_once();
@@ -135,6 +155,9 @@ class ConsumerEnd {
     std::uint64_t framed_bytes_ = 0;  ///< payload of frames; that of items is counted by them
     std::uint64_t item_size_;         ///< 0: frames
     std::uint64_t empty_returns_ = 0;
+    std::uint64_t peeked_at_ = ~std::uint64_t{0};  ///< the position of what was peeked
+    std::uint32_t peeked_again_ = 0;               ///< how often by a call that waits
+    bool was_warned_ = false;
     mutable std::uint64_t shown_ = 0;  ///< of items_, on the page
     mutable base::StatisticsPage page_;
 };
@@ -145,7 +168,9 @@ class ConsumerEnd {
 /// and the same type, as far as its name (item_name.hpp), size and alignment tell.
 template <class T, ring::Design D = ring::design_2>
 class Consumer : public detail::ConsumerEnd<D>, public detail::Factories<Consumer<T, D>, D, T> {
-    static_assert(PlainItem<T>, "an item must be trivially copyable, aligned to at most 4096");
+    static_assert(PlainItem<T>,
+                  "an item must be trivially copyable, aligned to at most 4096, and no address: "
+                  "that means nothing in another process");
     using Base = detail::ConsumerEnd<D>;
     static constexpr std::uint64_t slot =
         ring::slot_bytes_of(sizeof(T), alignof(T), ring::has_marks(D));
@@ -187,21 +212,23 @@ class Consumer : public detail::ConsumerEnd<D>, public detail::Factories<Consume
         return result;
     }
 
-    /// The next item where it lies. It stays there, and in front, until release().
+    /// The next item where it lies. It stays there, and in front, until release(). Whoever waits
+    /// for an item by peek() a thousand times, and has always the same one, is told so in the log.
     base::Status peek(const T*& item) noexcept {
         if (!this->receiver_->has_slot(slot)) return this->nothing();
         item = reinterpret_cast<const T*>(this->receiver_->slot());
-        peeked_ = true;
+        this->peeked_at_ = this->receiver_->position();
         return base::Status::ok;
     }
     base::Status peek(const T*& item, const base::Deadline& deadline) {
+        this->look_for_forgotten();
         return this->wait_for_item([&] { return peek(item); }, deadline);
     }
-    /// Gives the peeked item's place back to the producer.
+    /// Gives the peeked item's place back to the producer. Where nothing is peeked, or another call
+    /// has taken the item, it does nothing but to log a warning, once.
     void release() noexcept {
-        assert(peeked_ && "release without a peek");
-        if (!peeked_) return;
-        peeked_ = false;
+        if (!this->is_peeked()) [[unlikely]]
+            return this->warn_of_stray_release();
         this->receiver_->release_slot(slot);
         this->count();
     }
@@ -212,7 +239,6 @@ class Consumer : public detail::ConsumerEnd<D>, public detail::Factories<Consume
              const base::Deadline& deadline)
         : Base{std::move(connection), design, std::move(options), detail::item_facts<T>(),
                deadline} {}
-    bool peeked_ = false;
 };
 
 /// Items of any number of bytes.
@@ -282,32 +308,32 @@ class Consumer<Bytes, D> : public detail::ConsumerEnd<D>,
         const std::span<const std::byte> frame = this->receiver_->front_frame(found);
         if (!found) return this->nothing();
         item = frame;
+        this->peeked_at_ = this->receiver_->position();
         peeked_ = frame.size();
         return base::Status::ok;
     }
     base::Status peek(std::span<const std::byte>& item, const base::Deadline& deadline) {
+        this->look_for_forgotten();
         return this->wait_for_item([&] { return peek(item); }, deadline);
     }
-    /// Gives the peeked item's place back to the producer.
+    /// Gives the peeked item's place back to the producer. Where nothing is peeked, or another call
+    /// has taken the item, it does nothing but to log a warning, once.
     void release() noexcept {
-        assert(peeked_ != none && "release without a peek");
-        if (peeked_ == none) return;
+        if (!this->is_peeked()) [[unlikely]]
+            return this->warn_of_stray_release();
         this->receiver_->release_frame(
             ring::Frames<ring::flows_of(D)>::bytes(peeked_, this->receiver_->terms().chunk_bytes));
         this->framed_bytes_ += peeked_;
         this->count();
-        peeked_ = none;
     }
 
   private:
-    static constexpr std::size_t none = ~std::size_t{0};
-
     friend detail::Factories<Consumer, D, Bytes>;
     Consumer(detail::Connection connection, ring::Design design, Options options,
              const base::Deadline& deadline)
         : Base{std::move(connection), design, std::move(options), detail::item_facts<Bytes>(),
                deadline} {}
-    std::size_t peeked_ = none;
+    std::size_t peeked_ = 0;  ///< its bytes
 };
 
 }  // namespace millrace::flow

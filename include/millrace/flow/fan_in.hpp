@@ -16,9 +16,11 @@
 // no item is taken while a level with a smaller number has one. PriorityProducer (priority.hpp) has
 // a queue for each level.
 //
-// A thread at a time: that which made it, or has called adopt() since. A call that finds nothing
-// now and then looks at the kernel, for who joins and leaves. What sleeps is asleep in one epoll; a
-// producer that is idle costs a look of some instructions in each round, and no system call.
+// A thread at a time: that which made it, or has called adopt() since. Calls look at the kernel
+// each millisecond, for who joins and leaves: a join takes a few of them. A program that calls
+// seldom, or waits elsewhere meanwhile, calls look_around(), or lets a thread of the fan-in's own
+// accept (FanInOptions::acceptor). What sleeps is asleep in one epoll; a producer that is idle
+// costs a look of some instructions in each round, and no system call.
 #pragma once
 
 #include <algorithm>
@@ -39,6 +41,7 @@
 #include "millrace/base/error.hpp"
 #include "millrace/base/status.hpp"
 #include "millrace/base/wait.hpp"
+#include "millrace/connect/acceptor.hpp"
 #include "millrace/connect/address.hpp"
 #include "millrace/connect/hub.hpp"
 #include "millrace/flow/any_consumer.hpp"
@@ -48,13 +51,15 @@
 #include "millrace/flow/options.hpp"
 #include "millrace/flow/stats.hpp"
 #include "millrace/ring/design.hpp"
+#include "millrace/ring/options.hpp"
 
 namespace millrace::flow {
 
 struct FanInOptions {
     /// Of each producer's queue, and of this end's waits. `peer_labels` is set by `levels`.
     Options queue{};
-    /// Producers at a time, 1 to 65,536; one more is refused, with the reason.
+    /// Producers at a time, 1 to 65,536; one more is refused, with the reason. With levels, so many
+    /// queues of each level.
     std::uint32_t max_producers = 1024;
     /// Priorities, 1 to 256. More than one: a producer's label (Options::ring) is its level, 0 the
     /// most urgent; one with another label is refused.
@@ -63,14 +68,19 @@ struct FanInOptions {
     /// more. Within a level.
     std::uint32_t burst = 16;
     /// When so many producers have joined, in all, no more are let in, and when all have left, the
-    /// flow is `closed`. 0: it goes on until close().
+    /// flow is `closed`. A PriorityProducer is one, however many levels it has. 0: it goes on until
+    /// close().
     std::uint32_t expected = 0;
+    /// Producers are let in by a thread of the fan-in's own, whatever its owner does meanwhile
+    /// (docs/loops.md). None: within its calls. One that comes behind the last that is expected may
+    /// then learn of it by a queue that is `closed`, or `peer_lost`, from the beginning.
+    std::optional<connect::AcceptorOptions> acceptor{};
 };
 
-/// A producer of a FanIn.
+/// A producer of a FanIn. A PriorityProducer is one.
 struct FanInSource {
-    std::uint64_t number = 0;  ///< 1, 2, 3 … as they have joined
-    std::uint32_t label = 0;   ///< its Options::ring.label
+    std::uint64_t number = 0;  ///< 1, 2, 3 … as they have come
+    std::uint32_t label = 0;   ///< its Options::ring.label; that of the queue that the item came by
     std::string peer{};        ///< "127.0.0.1:41234 (pid 4711 on host)"
     std::uint64_t items = 0;   ///< that were taken from it
 };
@@ -146,6 +156,7 @@ class FanIn {
             const base::Status status = state.find();
             if (status != base::Status::ok) return status;
             state.peeked = state.current;
+            state.count(0);
         }
         return state.peeked->consumer.peek(item);
     }
@@ -163,22 +174,35 @@ class FanIn {
     /// Whose the item was that was taken, or peeked at, last. Valid until the next call.
     [[nodiscard]] const FanInSource& last() const noexcept { return state_->last; }
 
+    /// Lets in who waits outside, and looks after those who are in. Other calls do it each
+    /// millisecond; a program that makes none for a while may want to. Never blocks. How many
+    /// producers there are.
+    std::size_t look_around() {
+        state_->keep_house();
+        state_->look_after(state_->active.size());
+        return state_->counts.producers;
+    }
     /// Producers now.
     [[nodiscard]] std::size_t producers() const noexcept { return state_->counts.producers; }
     /// Called within calls of this end for each producer that has joined (`ok`), or has left and
     /// all of whose items were taken (`closed`, `peer_lost`). It must not use this end.
     void on_change(Watcher watcher) { state_->watcher = std::move(watcher); }
     /// Takes no more producers; those that are here go on.
-    void stop_accepting() { state_->door.stop_accepting(); }
+    void stop_accepting() {
+        state_->door.require_owner("stop accepting");
+        state_->door.stop_accepting();
+    }
     /// Takes no more items. What is left is lost, and producers read `closed`.
     void close() { state_->close(); }
 
-    /// From now on it belongs to the calling thread.
+    /// From now on it belongs to the calling thread. A call in another one throws Error
+    /// (invalid_argument), at the latest a millisecond behind the last one in its own.
     void adopt() noexcept { state_->door.hub().adopt(); }
     /// For a program's own loop: readable means that a try_ call may find an item, or has
     /// something to do. It stays readable until one has answered `empty`, and for
     /// Options::wait.spin behind the last item. Lives as long as this end. docs/loops.md.
     [[nodiscard]] int descriptor() {
+        state_->door.require_owner("put into a loop");
         state_->is_nested = true;
         state_->busy_at = base::ticks();
         state_->door.hub().post([] {});
@@ -189,12 +213,22 @@ class FanIn {
     [[nodiscard]] std::string explain() const { return state_->explain(); }
 
   private:
-    struct Source {
-        Source(Consumer<T, D> end, std::uint64_t number) : consumer{std::move(end)} {
-            facts = {number, consumer.peer_label(), consumer.peer()};
-        }
-        Consumer<T, D> consumer;
+    /// A producer, with one queue or one for each of its levels.
+    struct Party {
         FanInSource facts;
+        ring::Crew crew;
+        std::uint32_t came = 0;    ///< queues; it has joined when all have
+        std::uint32_t queues = 0;  ///< that are here
+        bool lost_one = false;
+
+        [[nodiscard]] bool has_joined() const noexcept { return came >= crew.size; }
+    };
+    struct Source {
+        Source(Consumer<T, D> end, Party& its_party)
+            : consumer{std::move(end)}, party{&its_party}, label{consumer.peer_label()} {}
+        Consumer<T, D> consumer;
+        Party* party;
+        std::uint32_t label;
         connect::Hub::Id member{};
         bool is_active = false;  ///< it would not wake us if we slept now
     };
@@ -207,14 +241,23 @@ class FanIn {
         State(const connect::Address& address, FanInOptions chosen)
             : options{std::move(chosen)},
               wait_policy{options.queue.wait},
-              door{address, detail::queue_options(options), options.max_producers},
+              door{"a fan-in", address, detail::queue_options(options),
+                   std::uint64_t{options.max_producers} * options.levels},
               levels(options.levels),
               aside_ticks{base::ticks_in(std::chrono::microseconds{5})},
-              spin_ticks{base::ticks_in(wait_policy.spin)} {}
+              spin_ticks{base::ticks_in(wait_policy.spin)} {
+            if (!options.acceptor.has_value()) return;
+            door.accept_beside(
+                *options.acceptor,
+                [&listener = door.listener()] { return Consumer<T, D>::try_accept(listener); },
+                [this](Consumer<T, D> consumer) { take(std::move(consumer)); });
+        }
         State(const State&) = delete;
         State& operator=(const State&) = delete;
         ~State() {
-            door.hub().adopt();  // whoever ends it
+            if (!door.is_of_this_process()) return;  // what is in the hub is in the parent's, too
+            door.hub().adopt();                      // whoever ends it
+            door.stop_accepting();
             for (Level& level : levels) {
                 for (const auto& source : level.sources) door.hub().remove(source->member);
             }
@@ -226,14 +269,17 @@ class FanIn {
         base::Status find() {
             if (peeked != nullptr) [[unlikely]]
                 peeked = nullptr;
-            if ((++calls & 63) == 0) [[unlikely]]
+            if (door.is_due()) [[unlikely]] {
                 keep_house();
-            // A higher level may have something by now.
-            if (left != 0 && current_level == 0 && current->consumer.has_item()) [[likely]] {
-                --left;
-                return base::Status::ok;
+            } else if ((++calls & 63) == 0) [[unlikely]] {
+                look_after(1);
             }
             for (std::size_t at = 0; at != levels.size(); ++at) {
+                // Only now: a more urgent level may have something by now.
+                if (left != 0 && current_level == at && current->consumer.has_item()) [[likely]] {
+                    --left;
+                    return base::Status::ok;
+                }
                 Level& level = levels[at];
                 const std::size_t count = level.sources.size();
                 for (std::size_t i = 0; i != count; ++i) {
@@ -252,16 +298,19 @@ class FanIn {
         }
         void count(std::uint64_t items) {
             counts.items += items;
-            current->facts.items += items;
-            if (last.number != current->facts.number) [[unlikely]]
-                last = current->facts;
-            last.items = current->facts.items;
+            FanInSource& facts = current->party->facts;
+            facts.items += items;
+            if (last.number != facts.number || last.label != current->label) [[unlikely]] {
+                last = facts;
+                last.label = current->label;
+            }
+            last.items = facts.items;
         }
         [[gnu::noinline]] base::Status nothing() {
             const std::uint64_t now = base::ticks();
             if (now - aside_at >= aside_ticks) {
                 aside_at = now;
-                keep_house();
+                look_after(1);
             }
             if (is_closed) return base::Status::closed;
             if (is_nested) keep_loop();
@@ -270,48 +319,77 @@ class FanIn {
 
         // --- beside it
 
-        /// Looks at the kernel now and then, and after one of those that are awake.
+        /// By the clock: who comes, and some of those who are awake.
         [[gnu::noinline]] void keep_house() {
-            if (door.is_due() && door.look()) accept();
-            if (active.empty()) return;
-            if (++aside >= active.size()) aside = 0;
-            Source& source = *active[aside];
-            const base::Status status = source.consumer.look_around();
-            if (status != base::Status::empty) leave(source, status);
+            if (door.look("take items")) accept();
+            look_after(detail::looked_after_at_once);
+        }
+        /// Looks after so many of those who are awake, in turn.
+        [[gnu::noinline]] void look_after(std::size_t most) {
+            for (most = std::min(most, active.size()); most != 0 && !active.empty(); --most) {
+                if (++aside >= active.size()) aside = 0;
+                Source& source = *active[aside];
+                const base::Status status = source.consumer.look_around();
+                if (status != base::Status::empty) leave(source, status);
+            }
         }
         void accept() {
             while (!is_closed && may_join()) {
                 std::optional<Consumer<T, D>> consumer =
                     Consumer<T, D>::try_accept(door.listener());
                 if (!consumer.has_value()) return;
-                join(std::move(*consumer));
+                take(std::move(*consumer));
             }
-            if (!may_join()) door.stop_accepting();
         }
         [[nodiscard]] bool may_join() const noexcept {
             return options.expected == 0 || counts.joined < options.expected;
         }
-        void join(Consumer<T, D> consumer) {
-            ++counts.joined;
-            ++counts.producers;
+        void take(Consumer<T, D> consumer) {
+            if (is_closed || !may_join()) return consumer.close();
+            Party& party = party_of(consumer);
             const std::size_t at = options.levels == 1 ? 0 : consumer.peer_label();
             auto& sources = levels[at].sources;
-            sources.push_back(std::make_unique<Source>(std::move(consumer), counts.joined));
+            sources.push_back(std::make_unique<Source>(std::move(consumer), party));
             Source& source = *sources.back();
+            ++party.queues;
             source.member =
                 door.hub().add(source.consumer.descriptor(), [this, &source] { activate(source); });
             activate(source);
-            if (watcher) watcher(source.facts, base::Status::ok);
+            ++party.came;
+            if (!party.has_joined()) return;
+            ++counts.joined;
+            ++counts.producers;
+            if (!may_join()) {
+                door.stop_accepting();
+                dismiss([](const Party& one) { return !one.has_joined(); });
+            }
+            if (watcher) watcher(party.facts, base::Status::ok);
+        }
+        Party& party_of(const Consumer<T, D>& consumer) {
+            const ring::Crew crew = consumer.peer_crew();
+            for (const auto& party : parties) {
+                if (crew.number != 0 && party->crew.number == crew.number && !party->has_joined()) {
+                    return *party;
+                }
+            }
+            parties.push_back(std::make_unique<Party>(
+                Party{.facts = {++numbered, consumer.peer_label(), consumer.peer()},
+                      .crew = crew.number == 0 ? ring::Crew{} : crew}));
+            return *parties.back();
         }
         void leave(Source& source, base::Status how) {
+            Party& party = *source.party;
+            party.lost_one = party.lost_one || how == base::Status::peer_lost;
+            remove(source);
+            if (party.queues != 0) return;
+            const bool had_joined = party.has_joined();
+            const FanInSource facts = party.facts;
+            how = party.lost_one ? base::Status::peer_lost : base::Status::closed;
+            std::erase_if(parties, [&](const auto& one) { return one.get() == &party; });
+            if (!had_joined) return;
             ++(how == base::Status::peer_lost ? counts.lost : counts.closed);
             --counts.producers;
-            const FanInSource facts = source.facts;
-            remove(source);
-            if (options.expected != 0 && counts.joined >= options.expected &&
-                counts.producers == 0) {
-                is_closed = true;
-            }
+            if (!may_join() && counts.producers == 0) is_closed = true;
             if (watcher) watcher(facts, how);
         }
         void remove(Source& source) {
@@ -321,10 +399,24 @@ class FanIn {
                 left = 0;
             }
             if (peeked == &source) peeked = nullptr;
+            --source.party->queues;
             std::erase(active, &source);
             for (Level& level : levels) {
                 std::erase_if(level.sources, [&](const auto& one) { return one.get() == &source; });
             }
+        }
+        /// Closes the queues of the producers that `is_meant`, which are forgotten.
+        template <class Which>
+        void dismiss(Which&& is_meant) {
+            for (Level& level : levels) {
+                for (std::size_t i = level.sources.size(); i-- != 0;) {
+                    Source& source = *level.sources[i];
+                    if (!is_meant(*source.party)) continue;
+                    source.consumer.close();
+                    remove(source);
+                }
+            }
+            std::erase_if(parties, [&](const auto& one) { return is_meant(*one); });
         }
         void activate(Source& source) {
             if (source.is_active) return;
@@ -332,16 +424,11 @@ class FanIn {
             active.push_back(&source);
         }
         void close() {
+            door.require_owner("close");
             is_closed = true;
             door.stop_accepting();
-            for (Level& level : levels) {
-                while (!level.sources.empty()) {
-                    level.sources.back()->consumer.close();
-                    --counts.producers;
-                    ++counts.closed;
-                    remove(*level.sources.back());
-                }
-            }
+            dismiss([](const Party&) { return true; });
+            counts.closed += std::exchange(counts.producers, 0);
         }
 
         // --- sleeping
@@ -370,9 +457,10 @@ class FanIn {
                 ++state_->counts.sleeps;
                 // One whose end has come, or whose item was seen just now, is not slept over.
                 if (state_->active.empty()) {
-                    state_->door.rest(base::Deadline::after(limit).cancelled_by(cancellation));
+                    state_->door.rest("wait for an item",
+                                      base::Deadline::after(limit).cancelled_by(cancellation));
                 }
-                if (state_->door.look()) state_->accept();
+                if (state_->door.look("wait for an item")) state_->accept();
             }
             void retract() override {}
 
@@ -400,7 +488,7 @@ class FanIn {
                 items_seen = counts.items;
                 busy_at = now;
             }
-            if (door.look()) accept();
+            if (door.look("take items")) accept();
             if (now - busy_at >= spin_ticks) {
                 fall_asleep();
                 if (active.empty()) return;
@@ -426,6 +514,8 @@ class FanIn {
         base::WaitPolicy wait_policy;
         detail::Door door;
         std::vector<Level> levels;
+        std::vector<std::unique_ptr<Party>> parties;
+        std::uint64_t numbered = 0;
         Watcher watcher{};
         std::uint64_t aside_ticks;
         std::uint64_t spin_ticks;

@@ -2,15 +2,15 @@
 // part of the items.
 //
 //     auto parts = flow::FanOut<Item>::connect({"unix:/run/a", "unix:/run/b"}, {}, deadline);
-//     parts.enqueue(item, deadline);                  // to whoever's turn it is
-//     parts.enqueue_keyed(item.key, item, deadline);  // always to the same one for a key
+//     status = parts.enqueue(item, deadline);                  // to whoever's turn it is
+//     status = parts.enqueue_keyed(item.key, item, deadline);  // to the same one for a key
 //
 // Several FanOuts and several FanIns make an M-N structure, a shuffle: each of M producers has a
 // FanOut to the N consumers, each of which has a FanIn, and partition_of() says the same to all.
 //
-//     P ──┬─▶ C      consumer:  auto mine = flow::FanIn<Row>::listen(my_address, {.expected = M});
-//     P ──┼─▶ C      producer:  auto rows = flow::FanOut<Row>::connect(addresses, {}, deadline);
-//     P ──┴─▶ C                 rows.enqueue_keyed(row.key, row, deadline);
+//   P ──┬─▶ C
+//   P ──┼─▶ C      consumer:  FanIn<Row>::listen(my_address, {.expected = M})
+//   P ──┴─▶ C      producer:  FanOut<Row>::connect(addresses, {}, deadline), enqueue_keyed()
 //
 // Every consumer has a queue of its own: a slow or dead one holds up only what has to go to it. To
 // give each consumer every item, see replicate.hpp. One thread at a time.
@@ -153,9 +153,14 @@ class FanOut {
         base::Status status = state.route(item);
         if (status != base::Status::full) [[likely]]
             return status;
-        if (state.options.routing == Routing::in_turn) {
-            return enqueue_to(state.turn_of, item, deadline);
+        while (status == base::Status::full && state.options.routing == Routing::in_turn) {
+            status = enqueue_to(state.turn_of, item, deadline);
+            if (status != base::Status::closed && status != base::Status::peer_lost) return status;
+            // The one that it waited for is gone: it is the next one's turn.
+            state.leave(state.turn_of, status);
+            status = state.route(item);
         }
+        if (status != base::Status::full) return status;
         state.watch_all();
         const base::Status waited = state.waiter.wait(
             [&] {
@@ -185,6 +190,21 @@ class FanOut {
         return enqueue_to(partition_of(key, size()), item, deadline);
     }
 
+    /// Looks after the consumers, by a system call for each: calls that send do it now and then, by
+    /// queue; a producer that pauses may want to. Never blocks. How many are there.
+    std::size_t look_around() {
+        std::size_t there = 0;
+        for (std::size_t at = 0; at != state_->ends.size(); ++at) {
+            if (state_->ends[at].is_gone) continue;
+            const base::Status status = to(at).look_around();
+            if (status == base::Status::closed || status == base::Status::peer_lost) {
+                state_->leave(at, status);
+            } else {
+                ++there;
+            }
+        }
+        return there;
+    }
     /// As Producer::flush and close, for all consumers that are there: the first answer that is not
     /// `ok` of any, behind all were tried.
     base::Status flush(const base::Deadline& deadline) {
@@ -225,13 +245,14 @@ class FanOut {
                 } else if (status == base::Status::too_large) {
                     return status;
                 } else {
-                    leave(ends[at]);
-                    why_last = status;
+                    leave(at, status);
                 }
             }
             return is_full ? base::Status::full : why_last;
         }
-        void leave(End& end) {
+        void leave(std::size_t at, base::Status how) {
+            End& end = ends[at];
+            why_last = how;
             end.is_gone = true;
             if (end.watched.has_value()) waiter.forget(*end.watched);
             end.watched.reset();

@@ -8,7 +8,7 @@
 //     if (prices.try_get(instrument, price) == Status::ok) …           // newer than the last one
 //
 //     auto prices = flow::LatestWriter<Price>::connect("host:7000", {}, deadline);
-//     prices.put(instrument, price);
+//     if (prices.put(instrument, price) != Status::ok) …
 //
 // Each cell has four places for a value, which are taken in turn, and a version, which counts what
 // was put:
@@ -128,7 +128,9 @@ class LatestFactories {
 template <class T>
 class LatestWriter
     : public detail::LatestFactories<LatestWriter<T>, T, detail::LatestEnd::Role::writer> {
-    static_assert(PlainItem<T>, "a value must be trivially copyable, aligned to at most 4096");
+    static_assert(PlainItem<T>,
+                  "a value must be trivially copyable, aligned to at most 4096, and no address: "
+                  "that means nothing in another process");
 
   public:
     /// `ok`: it is the latest. `full`: not sent, as the device is busy with older ones still: put
@@ -160,7 +162,9 @@ class LatestWriter
 template <class T>
 class LatestReader
     : public detail::LatestFactories<LatestReader<T>, T, detail::LatestEnd::Role::reader> {
-    static_assert(PlainItem<T>, "a value must be trivially copyable, aligned to at most 4096");
+    static_assert(PlainItem<T>,
+                  "a value must be trivially copyable, aligned to at most 4096, and no address: "
+                  "that means nothing in another process");
 
   public:
     /// `ok`: it is newer than the last that was got of this cell. `empty`: there is none (or, which

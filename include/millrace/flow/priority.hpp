@@ -1,14 +1,15 @@
 // A producer for items of different urgency (work 000, chapter 1: priority queues, where data are
 // produced and consumed in different orders).
 //
-//     auto work = flow::FanIn<Job>::listen("host:7000", {.levels = 3});              // the
-//     consumer auto jobs = flow::PriorityProducer<Job>::connect("host:7000", 3, {}, deadline);
-//     jobs.enqueue(0, job, deadline);                                                // the most
-//     urgent
+//     auto work = flow::FanIn<Job>::listen("host:7000", {.levels = 3});
+//
+//     auto jobs = flow::PriorityProducer<Job>::connect("host:7000", 3, {}, deadline);
+//     if (jobs.enqueue(0, job, deadline) != Status::ok) …             // 0 is the most urgent level
 //
 // Each level has a queue of its own, so an urgent item waits neither behind others nor for their
 // room. The consumer takes nothing from a level while a more urgent one has something: a busy level
-// can starve those below. Within a level, items of one producer come in its order.
+// can starve those below. Within a level, items of one producer come in its order. To the consumer
+// its queues are one producer: see FanInOptions::expected and FanIn::on_change.
 #pragma once
 
 #include <cstddef>
@@ -18,6 +19,7 @@
 
 #include "millrace/base/deadline.hpp"
 #include "millrace/base/error.hpp"
+#include "millrace/base/random.hpp"
 #include "millrace/base/status.hpp"
 #include "millrace/connect/address.hpp"
 #include "millrace/flow/options.hpp"
@@ -39,6 +41,7 @@ class PriorityProducer {
                                                   std::uint32_t levels, Options options,
                                                   const base::Deadline& deadline) {
         PriorityProducer made;
+        options.ring.crew = {.number = base::random_bits(), .size = levels};
         for (std::uint32_t level = 0; level != levels; ++level) {
             options.ring.label = level;
             made.levels_.push_back(Producer<T, D>::connect(address, options, deadline));
@@ -57,6 +60,10 @@ class PriorityProducer {
     }
     base::Status enqueue(std::size_t level, Item item, const base::Deadline& deadline) {
         return levels_[level].enqueue(item, deadline);
+    }
+    /// As Producer's: the first answer of any level that is not `ok`.
+    base::Status look_around() noexcept {
+        return each([](auto& one) { return one.look_around(); });
     }
     /// As Producer's, of all levels, the most urgent first: the first answer that is not `ok`,
     /// behind all were tried.

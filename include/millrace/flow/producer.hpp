@@ -2,8 +2,8 @@
 // another process or on another machine. Work 000, chapter 5.
 //
 //     auto producer = flow::Producer<Item>::connect("unix:/run/items", {}, Deadline::after(5s));
-//     producer.enqueue(item, Deadline::after(1s));
-//     producer.close(Deadline::after(5s));
+//     if (producer.enqueue(item, Deadline::after(1s)) != Status::ok) …
+//     (void)producer.close(Deadline::after(5s));
 //
 // A producer moves data only inside its calls, unless its design has an active mover. Items that
 // found the consumer's ring full, or that wait for a batch to be complete, stay in the producer's
@@ -13,7 +13,6 @@
 #pragma once
 
 #include <algorithm>
-#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -58,6 +57,10 @@ class ProducerEnd {
         show();
         return status;
     }
+    /// Looks after the consumer, by a system call: what other calls do now and then, for programs
+    /// that pause between items. `ok`; `full`: it has not said its last word of the setup yet;
+    /// `closed`, `peer_lost`.
+    base::Status look_around() noexcept { return sender_->look_around(); }
     /// For a program's own loop (poll, epoll, asio …), as a socket's writability: readable means
     /// that there may be room, or that a flush may go on. It stays readable until a try_ call has
     /// answered `full`, or flush(Deadline::now()) `timed_out`: to be watched from then on. Lives as
@@ -155,7 +158,9 @@ class ProducerEnd {
 /// Items of one trivially copyable type. Both ends must have the same design, size and alignment.
 template <class T, ring::Design D = ring::design_2>
 class Producer : public detail::ProducerEnd<D>, public detail::Factories<Producer<T, D>, D, T> {
-    static_assert(PlainItem<T>, "an item must be trivially copyable, aligned to at most 4096");
+    static_assert(PlainItem<T>,
+                  "an item must be trivially copyable, aligned to at most 4096, and no address: "
+                  "that means nothing in another process");
     using Base = detail::ProducerEnd<D>;
     static constexpr std::uint64_t slot =
         ring::slot_bytes_of(sizeof(T), alignof(T), ring::has_marks(D));
@@ -244,20 +249,27 @@ class Producer : public detail::ProducerEnd<D>, public detail::Factories<Produce
     /// claim and commit.
     base::Status claim(T*& place) noexcept {
         const base::Status status = this->sender_->reserve(slot);
-        if (status == base::Status::ok) place = reinterpret_cast<T*>(this->sender_->at());
-        claimed_ = status == base::Status::ok;
+        claimed_ = none;
+        if (status == base::Status::ok) {
+            place = reinterpret_cast<T*>(this->sender_->at());
+            claimed_ = this->sender_->position();
+        }
         return status;
     }
     base::Status claim(T*& place, const base::Deadline& deadline) {
         return this->wait_for_space([&] { return claim(place); }, deadline);
     }
-    /// Sends the claimed item.
+    /// Sends the claimed item. `empty`: there is none, as another call came since the claim and
+    /// the place is gone, or nothing was claimed; nothing is sent.
     base::Status commit() noexcept {
-        assert(claimed_ && "commit without a claim");
-        if (!claimed_) return base::Status::empty;
-        claimed_ = false;
+        auto& sender = *this->sender_;
+        if (claimed_ != sender.position()) [[unlikely]]
+            return base::Status::empty;
+        const base::Status status = sender.reserve(slot);
+        if (status != base::Status::ok) [[unlikely]]
+            return status;
         lay();
-        return this->sender_->send();
+        return sender.send();
     }
 
   private:
@@ -308,7 +320,8 @@ class Producer : public detail::ProducerEnd<D>, public detail::Factories<Produce
             }
         }
     }
-    bool claimed_ = false;
+    static constexpr std::uint64_t none = ~std::uint64_t{0};
+    std::uint64_t claimed_ = none;  ///< the position of the place
 };
 
 /// Items of any number of bytes, up to max_size().
@@ -350,11 +363,12 @@ class Producer<Bytes, D> : public detail::ProducerEnd<D>,
     /// `size` bytes in the ring, to be written in place. Their content is that of older items. The
     /// place is gone after the next call but claim and commit.
     base::Status claim(std::size_t size, std::span<std::byte>& place) noexcept {
-        claimed_ = none;
+        claimed_at_ = none;
         if (size > max_size()) return base::Status::too_large;
         const base::Status status = this->sender_->reserve(frame_bytes(size));
         if (status == base::Status::ok) {
             place = {this->sender_->at() + ring::mark_bytes, size};
+            claimed_at_ = this->sender_->position();
             claimed_ = size;
         }
         return status;
@@ -363,19 +377,25 @@ class Producer<Bytes, D> : public detail::ProducerEnd<D>,
                        const base::Deadline& deadline) {
         return this->wait_for_space([&] { return claim(size, place); }, deadline);
     }
-    /// Sends the claimed item.
+    /// Sends the claimed item. `empty`: there is none, as another call came since the claim and
+    /// the place is gone, or nothing was claimed; nothing is sent.
     base::Status commit() noexcept { return commit(claimed_); }
-    /// Sends the first `size` bytes of what was claimed.
+    /// Sends the first `size` bytes of what was claimed. `too_large`: there are fewer.
     base::Status commit(std::size_t size) noexcept {
-        assert(claimed_ != none && size <= claimed_ && "commit without a claim, or beyond it");
-        if (claimed_ == none || size > claimed_) return base::Status::too_large;
-        claimed_ = none;
+        auto& sender = *this->sender_;
+        if (claimed_at_ != sender.position()) [[unlikely]]
+            return base::Status::empty;
+        if (size > claimed_) [[unlikely]]
+            return base::Status::too_large;
+        const base::Status status = sender.reserve(frame_bytes(size));
+        if (status != base::Status::ok) [[unlikely]]
+            return status;
         lay(static_cast<std::uint32_t>(size));
         return send();
     }
 
   private:
-    static constexpr std::size_t none = ~std::size_t{0};
+    static constexpr std::uint64_t none = ~std::uint64_t{0};
 
     friend detail::Factories<Producer, D, Bytes>;
     Producer(detail::Connection connection, ring::Design design, Options options,
@@ -416,8 +436,9 @@ class Producer<Bytes, D> : public detail::ProducerEnd<D>,
         this->framed_bytes_ += length;
         this->count();
     }
-    std::size_t claimed_ = none;
-    std::uint32_t batch_ = 1;  ///< frames that are sent together
+    std::uint64_t claimed_at_ = none;  ///< the position of the place
+    std::size_t claimed_ = 0;          ///< its bytes
+    std::uint32_t batch_ = 1;          ///< frames that are sent together
 };
 
 }  // namespace millrace::flow

@@ -13,6 +13,7 @@
 
 #include "millrace/base/deadline.hpp"
 #include "millrace/base/error.hpp"
+#include "millrace/base/holds_address.hpp"
 #include "millrace/base/statistics.hpp"
 #include "millrace/connect/accepting.hpp"
 #include "millrace/connect/link.hpp"
@@ -32,12 +33,12 @@ struct Bytes {};
 /// What can be an item as it is: no pointers are followed, no constructors run.
 template <class T>
 concept PlainItem = std::is_trivially_copyable_v<T> && std::is_trivially_destructible_v<T> &&
-                    !std::is_same_v<T, Bytes> && alignof(T) <= 4096;
+                    !std::is_same_v<T, Bytes> && alignof(T) <= 4096 && !base::holds_address<T>;
 
 namespace detail {
 
 template <>
-[[nodiscard]] constexpr ItemFacts item_facts<Bytes>() noexcept {
+[[nodiscard]] inline ItemFacts item_facts<Bytes>() {
     return {};
 }
 
@@ -51,6 +52,10 @@ struct Connection {
 [[nodiscard]] Connection connect_link(const connect::Address& address, Options& options,
                                       ring::Design design, const ItemFacts& item,
                                       const base::Deadline& deadline);
+/// Of whoever waits for one peer and has no listener to ask: the port that the system chose for port
+/// 0 is told by the log (warn).
+[[nodiscard]] Listener listen_for_one(const connect::Address& address, Options options);
+void tell_chosen_port(const connect::Address& asked, const connect::Address& address);
 /// `make(Connection, const base::Deadline&)` of the first peer that it succeeds for.
 template <class Make>
 [[nodiscard]] auto accept_end(Listener& listener, ring::Design design, const ItemFacts& item,
@@ -80,7 +85,6 @@ template <class Make>
 template <class End, ring::Design D, class T>
 class Factories {
     static_assert(ring::check_design<D>());
-    static constexpr ItemFacts item_facts_ = item_facts<T>();
 
   public:
     /// Connects to an other end that listens. Throws Error.
@@ -93,27 +97,27 @@ class Factories {
     [[nodiscard]] static End accept(Listener& listener, const base::Deadline& deadline) {
         return accept_as(D, listener, deadline);
     }
-    /// The end for the next peer that has connected to the listener, or none yet. Never blocks, but
-    /// for designs with an active mover or a queue pair of its own for notifications: those wait
-    /// for the peer's last word, up to 5 s. For others it may come later; until then try_ calls
-    /// answer `full` or `empty`. Throws Error. See Listener::descriptor.
+    /// The end for the next peer that has connected to the listener, or none yet. Never blocks: the
+    /// peer's last word may come later; until then try_ calls answer `full` or `empty`. Throws
+    /// Error. See Listener::descriptor.
     [[nodiscard]] static std::optional<End> try_accept(Listener& listener) {
         return try_accept_as(D, listener);
     }
-    /// Listens for one other end, and then no more. Throws Error.
+    /// Listens for one other end, and then no more. Throws Error. Of port 0 the log tells which one
+    /// it is (warn); a program that wants to know has a Listener, and its address().
     [[nodiscard]] static End listen(const connect::Address& address, Options options,
                                     const base::Deadline& deadline) {
-        Listener listener = Listener::listen(address, std::move(options));
+        Listener listener = listen_for_one(address, std::move(options));
         return accept(listener, deadline);
     }
 
     [[nodiscard]] static End connect_as(ring::Design design, const connect::Address& address,
                                         Options options, const base::Deadline& deadline) {
-        auto connection = connect_link(address, options, design, item_facts_, deadline);
+        auto connection = connect_link(address, options, design, item_facts<T>(), deadline);
         return End{std::move(connection), design, std::move(options), deadline};
     }
     [[nodiscard]] static std::optional<End> try_accept_as(ring::Design design, Listener& listener) {
-        return try_accept_end(listener, design, item_facts_, [&](Connection connection) {
+        return try_accept_end(listener, design, item_facts<T>(), [&](Connection connection) {
             return End{std::move(connection), design, listener.options(),
                        base::Deadline::after(connect::setup_patience)};
         });
@@ -121,7 +125,7 @@ class Factories {
     [[nodiscard]] static End accept_as(ring::Design design, Listener& listener,
                                        const base::Deadline& deadline) {
         return accept_end(
-            listener, design, item_facts_, deadline,
+            listener, design, item_facts<T>(), deadline,
             [&](Connection connection, const base::Deadline& patience) {
                 return End{std::move(connection), design, listener.options(), patience};
             });
@@ -132,6 +136,9 @@ class Factories {
 [[nodiscard]] base::StatisticsPage consumer_page(std::string_view name);
 void show(base::StatisticsPage& page, const ProducerStats& stats) noexcept;
 void show(base::StatisticsPage& page, const ConsumerStats& stats) noexcept;
+/// Of a consumer's release(), in the log.
+void warn_of_stray_release(const std::string& peer) noexcept;
+void warn_of_forgotten_release(const std::string& peer, std::uint32_t times) noexcept;
 
 [[nodiscard]] std::string explain(ring::Role role, ring::Design design, const ring::Terms& terms,
                                   const connect::Link& link, const Options& options,

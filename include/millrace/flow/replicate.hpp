@@ -2,17 +2,22 @@
 // information services, log replication).
 //
 //     auto log = flow::Replicator<Entry>::connect({"host-a:7000", "host-b:7000"}, {}, deadline);
-//     log.enqueue(entry, deadline);
-//     log.flush(deadline);            // it lies in the memory of all of them
+//     if (log.enqueue(entry, deadline) != Status::ok) …
+//     if (log.flush(deadline) != Status::ok) …          // ok: it lies in everybody's memory
 //
-//     auto news = flow::Replicator<Quote>::listen(":7000", {.lagging = flow::Lagging::leave});
-//     news.enqueue(quote, deadline);  // to all who have connected a Consumer by now
+//     auto news = flow::Replicator<Quote>::listen(":7000", {.lagging = flow::Lagging::leaves});
+//     if (news.enqueue(quote, deadline) != Status::ok) …  // to all who have connected by now
 //
 // An item goes to all or to nobody: what one consumer sees of the sequence, from when it joined to
 // when it left, all others who are there see, too. Each has a queue of its own; one that lags holds
 // up all, or leaves. One thread at a time.
+//
+// Calls look each millisecond, by the clock, for who has come and who has died: a producer that
+// sends seldom calls look_around() between its items. A consumer is one of them once its setup is
+// over; until then it holds up nobody.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -31,6 +36,8 @@
 #include "millrace/base/deadline.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/status.hpp"
+#include "millrace/base/wait.hpp"
+#include "millrace/connect/acceptor.hpp"
 #include "millrace/connect/address.hpp"
 #include "millrace/flow/door.hpp"
 #include "millrace/flow/options.hpp"
@@ -56,6 +63,9 @@ struct ReplicatorOptions {
     std::optional<std::uint32_t> quorum{};
     /// listen(): consumers at a time.
     std::uint32_t max_consumers = 1024;
+    /// listen(): consumers are let in by a thread of the replicator's own, whatever its owner does
+    /// meanwhile (docs/loops.md); they get items from its next call on. None: within its calls.
+    std::optional<connect::AcceptorOptions> acceptor{};
 };
 
 /// A consumer of a Replicator.
@@ -111,12 +121,15 @@ class Replicator {
         return state_->door.listener().address();
     }
 
-    /// `ok`: it is on its way to all; `full`: one of them has no room, and nobody got it;
-    /// `peer_lost`: there are fewer than the quorum; `too_large` (Bytes only); `closed`: by this
-    /// end.
+    /// `ok`: it is on its way to all who are there, and they are no fewer than the quorum. They
+    /// were there when they were looked after last: a millisecond ago at most, with more than 32
+    /// consumers one more for each 32. Whether those who are there now have it, flush() says.
+    /// `full`: one of them has no room, and nobody got it; `peer_lost`: they are fewer than the
+    /// quorum, and nobody got it, or, if one was lost while it was sent, those who remain;
+    /// `too_large` (Bytes only); `closed`: by this end.
     base::Status try_enqueue(Item item) {
         State& state = *state_;
-        if ((++state.calls & 63) == 0) [[unlikely]]
+        if (state.door.is_due()) [[unlikely]]
             state.keep_house();
         return state.send(item);
     }
@@ -133,28 +146,40 @@ class Replicator {
         }
     }
 
-    /// Until every item is in the ring of every consumer. As Producer::flush: the first answer that
-    /// is not `ok`; a consumer that is gone meanwhile is none of it.
+    /// Until every item is in the ring of every consumer, and each was found alive behind its last.
+    /// As Producer::flush: the first answer that is not `ok`; a consumer that is gone meanwhile is
+    /// none of it; `peer_lost`: those who remain are fewer than the quorum.
     base::Status flush(const base::Deadline& deadline) {
-        return state_->each([&](auto& end) { return end.flush(deadline); });
+        while (true) {
+            const base::Deadline slice = state_->slice_of(deadline);
+            const base::Status status = state_->each([&](auto& end) {
+                const base::Status flushed = end.flush(slice);
+                return flushed == base::Status::ok ? end.look_around() : flushed;
+            });
+            if (status != base::Status::timed_out || deadline.expired()) return status;
+            state_->keep_house();
+        }
     }
     /// Flushes, and says goodbye to all.
     base::Status close(const base::Deadline& deadline) {
+        state_->door.require_owner("close");
         state_->is_closed = true;
         state_->door.stop_accepting();
         return state_->each([&](auto& end) { return end.close(deadline); });
     }
-    /// Lets in who waits outside, and looks after those who are in. Calls that send do it now and
-    /// then; a producer that pauses may want to. Never blocks. How many consumers there are.
+    /// Lets in who waits outside, and looks after those who are in. Calls that send do it each
+    /// millisecond; a producer that pauses may want to. Never blocks. How many consumers there are.
     std::size_t look_around() {
-        state_->keep_house(true);
+        state_->keep_house();
+        state_->look_after(state_->replicas.size());
         return state_->replicas.size();
     }
     [[nodiscard]] std::size_t consumers() const noexcept { return state_->replicas.size(); }
     /// Called within calls of this end for each consumer that has joined (`ok`), has left
     /// (`closed`, `peer_lost`), or was dropped as it lagged (`full`). It must not use this end.
     void on_change(Watcher watcher) { state_->watcher = std::move(watcher); }
-    /// From now on it belongs to the calling thread.
+    /// From now on it belongs to the calling thread. Where it listens, a call in another one throws
+    /// Error (invalid_argument), at the latest a millisecond behind the last one in its own.
     void adopt() noexcept { state_->door.hub().adopt(); }
     [[nodiscard]] ReplicatorStats stats() const noexcept { return state_->counts; }
 
@@ -173,8 +198,22 @@ class Replicator {
             : options{std::move(chosen)}, quorum{options.quorum.value_or(0)} {}
         State(const connect::Address& address, ReplicatorOptions chosen)
             : options{std::move(chosen)},
-              door{address, detail::without_spin(options.queue), options.max_consumers},
-              quorum{options.quorum.value_or(0)} {}
+              door{"a replicator", address, detail::without_spin(options.queue),
+                   options.max_consumers},
+              quorum{options.quorum.value_or(0)} {
+            if (!options.acceptor.has_value()) return;
+            door.accept_beside(
+                *options.acceptor,
+                [&listener = door.listener()] { return Producer<T, D>::try_accept(listener); },
+                [this](Producer<T, D> producer) { arriving.push_back(std::move(producer)); });
+        }
+        State(const State&) = delete;
+        State& operator=(const State&) = delete;
+        ~State() {
+            if (!door.is_of_this_process()) return;
+            door.hub().adopt();  // whoever ends it
+            door.stop_accepting();
+        }
 
         base::Status send(Item item) {
             if (is_closed) return base::Status::closed;
@@ -198,8 +237,8 @@ class Replicator {
                 }
                 ++i;
             }
-            if (!has_room) return base::Status::full;
             if (replicas.size() < quorum) return base::Status::peer_lost;
+            if (!has_room) return base::Status::full;
             for (std::size_t i = 0; i < replicas.size();) {
                 const base::Status status = commit(*replicas[i], item);
                 if (status == base::Status::ok) [[likely]] {
@@ -209,7 +248,7 @@ class Replicator {
                 }
             }
             ++counts.items;
-            return base::Status::ok;
+            return replicas.size() < quorum ? base::Status::peer_lost : base::Status::ok;
         }
         static base::Status claim(Member& member, Item item) noexcept {
             if constexpr (std::is_same_v<T, Bytes>) {
@@ -234,9 +273,10 @@ class Replicator {
         }
         base::Status wait_for_room(const base::Deadline& deadline) {
             Member& member = *replicas[fullest];
-            base::Deadline until = deadline;
+            // In slices, so that those who come meanwhile are let in.
+            base::Deadline until = slice_of(deadline);
             if (options.lagging == Lagging::leaves) {
-                until = deadline.no_later_than(*member.full_since + options.patience);
+                until = until.no_later_than(*member.full_since + options.patience);
             }
             base::Status status = base::Status::ok;
             if constexpr (std::is_same_v<T, Bytes>) {
@@ -265,12 +305,46 @@ class Replicator {
             if (how == base::Status::full) ++counts.dropped;
             if (watcher) watcher(member->facts, how);
         }
-        void keep_house(bool now = false) {
-            if (!door.has_listener() || is_closed || (!now && !door.is_due())) return;
-            if (!door.look()) return;
-            while (std::optional<Producer<T, D>> producer =
-                       Producer<T, D>::try_accept(door.listener())) {
-                join(std::move(*producer));
+        [[nodiscard]] static base::Deadline slice_of(const base::Deadline& deadline) {
+            return deadline.no_later_than(base::Clock::now() + base::Parker::slice);
+        }
+        /// By the clock: who comes, and some of those who are here.
+        [[gnu::noinline]] void keep_house() {
+            const bool somebody_came = door.look("send an item");
+            if (is_closed) return;
+            while (somebody_came) {
+                std::optional<Producer<T, D>> producer =
+                    Producer<T, D>::try_accept(door.listener());
+                if (!producer.has_value()) break;
+                arriving.push_back(std::move(*producer));
+            }
+            meet_newcomers();
+            look_after(detail::looked_after_at_once);
+        }
+        void meet_newcomers() {
+            for (std::size_t i = 0; i < arriving.size();) {
+                const base::Status status = arriving[i].look_around();
+                if (status == base::Status::full) {
+                    ++i;
+                    continue;
+                }
+                Producer<T, D> producer = std::move(arriving[i]);
+                arriving.erase(arriving.begin() + static_cast<std::ptrdiff_t>(i));
+                if (status == base::Status::ok) {
+                    join(std::move(producer));
+                } else {
+                    detail::note_lost_newcomer(producer.peer(), producer.failure());
+                }
+            }
+        }
+        /// Looks after so many of those who are here, in turn.
+        void look_after(std::size_t most) {
+            for (most = std::min(most, replicas.size()); most != 0 && !replicas.empty(); --most) {
+                if (++aside >= replicas.size()) aside = 0;
+                const base::Status status = replicas[aside]->producer.look_around();
+                if (status != base::Status::ok && status != base::Status::full) {
+                    leave(aside, status);
+                }
             }
         }
         template <class Call>
@@ -293,10 +367,11 @@ class Replicator {
         detail::Door door{};
         std::size_t quorum;
         std::vector<std::unique_ptr<Member>> replicas;
+        std::vector<Producer<T, D>> arriving;  ///< their setup is not over
+        std::size_t aside = 0;                 ///< in `replicas`: who was looked after last
         std::size_t fullest = 0;        ///< who had no room
         std::size_t awaited_bytes = 0;  ///< … for so many
         Watcher watcher{};
-        std::uint64_t calls = 0;
         bool is_closed = false;
         ReplicatorStats counts;
     };

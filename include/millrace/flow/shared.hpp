@@ -3,7 +3,7 @@
 //
 //     flow::Shared producer{flow::Producer<Item>::connect("host:7000", {}, Deadline::after(5s))};
 //     // in each of several threads
-//     producer.enqueue(item, Deadline::after(1s));
+//     if (producer.enqueue(item, Deadline::after(1s)) != Status::ok) …
 //
 // The threads take turns: whatever one call does to the ring happens at once. So the items of one
 // writer come out in the order of its calls, those of different writers in any order, each item at

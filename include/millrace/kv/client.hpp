@@ -1,8 +1,8 @@
 // A client of a key-value server: one request at a time, several, or many at once.
 //
 //     auto client = kv::Client::connect(address, {}, deadline);
-//     client.set(kv::bytes("name"), kv::bytes("value"), deadline);
-//     client.get(kv::bytes("name"), [](std::span<const std::byte> value) { … }, deadline);
+//     kv::Result result = client.set(kv::bytes("name"), kv::bytes("value"), deadline);
+//     result = client.get(kv::bytes("name"), [](std::span<const std::byte> value) { … }, deadline);
 //
 // What became of a request is a Code (protocol.hpp); Code::unanswered says that there is no answer,
 // and Result::outcome why: the server may have carried it out then. What lets requests travel, in

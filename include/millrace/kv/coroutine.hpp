@@ -7,7 +7,7 @@
 //     connect::Hub hub;
 //     kv::AsyncClient client{hub, kv::Client::connect(address, {}, deadline)};
 //     base::spawn(hub, look_up(client, value));
-//     hub.run();
+//     (void)hub.run();
 //
 // Tasks are resumed in the executor's thread, from the call that it makes when the client's
 // descriptor is readable; or from poll(), where the program looks by itself. What waits for an

@@ -2,7 +2,7 @@
 // several do, each its own; other threads of the program may use the store meanwhile.
 //
 //     auto server = kv::Server::listen(connect::Address::parse(":7400"), {});
-//     server.serve(base::Deadline::never());
+//     (void)server.serve(base::Deadline::never());
 //
 // Source: work 002, whose server has a thread for each client; protocol.hpp says what travels.
 #pragma once

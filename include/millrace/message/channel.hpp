@@ -3,10 +3,10 @@
 //
 //     auto listener = message::Listener::listen(connect::Address::parse(":7000"));
 //     auto channel = listener.accept(base::Deadline::after(std::chrono::seconds{10}));
-//     channel.receive([&](std::span<const std::byte> message) { … }, deadline);
+//     (void)channel.receive([&](std::span<const std::byte> message) { … }, deadline);
 //
 //     auto channel = message::connect(address, {}, deadline);
-//     channel.send(bytes, deadline);
+//     if (channel.send(bytes, deadline) != base::Status::ok) …
 //
 // Order and completeness: what one side sends arrives whole, once and in order, or the channel
 // ends with `closed` or `peer_lost`. How a message lies in the ring: frame.hpp; who tells whom
@@ -117,7 +117,8 @@ class Channel {
     /// Sends a message of at most max_piece() bytes that `fill(std::span<std::byte>)` writes in
     /// place, where the device sends it from or the peer reads it. The room is `size` bytes with
     /// any content, aligned to 8. `fill` returns nothing, or how many bytes it used, from the first
-    /// on. If it throws, nothing is sent. It must not use this channel.
+    /// on. If it throws, nothing is sent. It must not use this channel: if it has, Error
+    /// (invalid_argument) is thrown, and what it wrote is not sent.
     template <class Fill>
     base::Status try_send(std::size_t size, Fill&& fill) {
         return detail::send_in_place([&](std::span<std::byte>& room) { return claim(size, room); },
@@ -135,7 +136,9 @@ class Channel {
     ///   take(std::span<const std::byte>)  a whole message. Larger ones than the ring are put
     ///                                     together in memory of the channel (which allocates).
     ///   take(const Piece&)                pieces as they come, nothing is put together.
-    /// A message begun in one way is to be ended in the same. `take` must not use this channel.
+    /// A message begun in one way is to be ended in the same. `take` must not use this channel: if
+    /// it has taken messages from it, Error (invalid_argument) is thrown, and nothing more is
+    /// taken.
     template <class Take>
     base::Status try_receive(Take&& take) {
         return deliver<Take>([this](Piece& piece) { return look(piece); },
@@ -200,7 +203,7 @@ class Channel {
     base::Status claim(std::size_t size, std::span<std::byte>& room) noexcept;
     base::Status claim(std::size_t size, std::span<std::byte>& room,
                        const base::Deadline& deadline);
-    base::Status commit(std::size_t size) noexcept;
+    base::Status commit(std::size_t size);
 
     base::Status look(Piece& piece) noexcept;
     base::Status look(Piece& piece, const base::Deadline& deadline);
@@ -209,7 +212,8 @@ class Channel {
     base::Status receive_otherwise(std::span<std::byte> into, std::size_t& size);
     base::Status copy_out(const Piece& piece, std::span<std::byte> into,
                           std::size_t& size) noexcept;
-    void release() noexcept;
+    void release();
+    void release_current() noexcept;
 
     template <class Take, class Look, class LookWhole>
     base::Status deliver(Look look_piece, LookWhole look_message, Take& take) {

@@ -6,8 +6,8 @@
 //     if (client.call(request, answer, deadline) == message::Outcome::ok) …
 //
 //     std::uint64_t id;
-//     client.submit(request, id);                                   // as many as the window allows
-//     client.wait([&](const message::Answer& answer) { … answer.id … }, deadline);
+//     if (client.submit(request, id) == base::Status::ok) …         // as many as the window allows
+//     (void)client.wait([&](const message::Answer& answer) { … answer.id … }, deadline);
 //
 // How a request ended is an Outcome (session.hpp); whether a call could be made at all, or whether
 // anything has come, a base::Status.
@@ -234,7 +234,7 @@ class Client : public Requester<Client> {
     base::Status look(Answer& answer);
     base::Status look(Answer& answer, const base::Deadline& deadline);
     base::Status look_for(std::uint64_t id, Answer& answer, const base::Deadline& deadline);
-    void pass() noexcept;
+    void pass();
     /// Room for the first of so many requests, up to all of them; or each is to go by itself.
     base::Status claim_several(std::size_t count, std::size_t size, const RequestOptions& options,
                                detail::RequestRoom& room);

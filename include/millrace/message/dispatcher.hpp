@@ -140,7 +140,7 @@ class Port : public Requester<Port> {
     base::Status look(Answer& answer);
     base::Status look(Answer& answer, const base::Deadline& deadline);
     base::Status look_for(std::uint64_t id, Answer& answer, const base::Deadline& deadline);
-    void pass() noexcept;
+    void pass();
     void leave() noexcept;
 
     std::shared_ptr<detail::PortState> state_;

@@ -1,8 +1,8 @@
 // The two halves of a channel, for two threads: one sends, the other one receives.
 //
 //     auto [sender, receiver] = std::move(channel).split();
-//     std::thread sending{[&, half = std::move(sender)]() mutable { half.send(bytes, deadline); }};
-//     receiver.receive([&](std::span<const std::byte> message) { … }, deadline);
+//     std::thread other{[&, s = std::move(sender)]() mutable { (void)s.send(bytes, deadline); }};
+//     (void)receiver.receive([&](std::span<const std::byte> message) { … }, deadline);
 //
 // Both directions of a channel have one queue pair and one word by which its end tells the other
 // how far it is, so the halves take turns: a call holds a lock, and never while it waits, while a

@@ -4,12 +4,17 @@
 
 #include <cstddef>
 #include <span>
+#include <string>
 
 #include "millrace/base/status.hpp"
 #include "millrace/message/filled.hpp"
 #include "millrace/message/frame_reader.hpp"
 
 namespace millrace::message::detail {
+
+/// Throws the Error (invalid_argument) of a call whose callable has used the end itself, so that
+/// the place that it wrote to, or read from, is gone.
+[[noreturn]] void refuse_nested_use(const char* attempted, const std::string& peer);
 
 /// Gets room by `claim(room)`, lets `fill(room)` write to it, and sends what that used by
 /// `commit(bytes)`. If `fill` throws, what was claimed is not sent, and is claimed again.

@@ -54,7 +54,8 @@ class Requester {
 
     /// Sends a request of `size` bytes that `fill(std::span<std::byte>)` writes in place, where it
     /// is read or sent from, and sets `id` to its number. `fill` returns nothing, or how many bytes
-    /// it used. If it throws, nothing is sent. It must not use this end. Answers as the end's
+    /// it used. If it throws, nothing is sent. It must not use this end: if it has sent by it,
+    /// Error (invalid_argument) is thrown, and what it wrote is not sent. Answers as the end's
     /// submit() of a copy.
     template <class Fill>
     base::Status submit(std::size_t size, Fill&& fill, std::uint64_t& id,
@@ -80,14 +81,15 @@ class Requester {
     }
 
     /// Hands the next answer to `take(const Answer&)`, whichever it is. `empty`; otherwise as the
-    /// end says. If `take` throws, the answer stays the next. It must not use this end.
+    /// end says. If `take` throws, the answer stays the next. It must not use this end: if it has
+    /// taken the answer there, Error (invalid_argument) is thrown, and nothing more is taken.
     template <class Take>
     base::Status poll(Take&& take) {
         Answer answer;
         return hand_out(end().look(answer), answer, take);
     }
     /// The same, waiting for one. `timed_out`, `cancelled`. With nothing outstanding it answers
-    /// `empty` at once.
+    /// `empty`: at once, or, where the last submit was `full`, once there is room for it.
     template <class Take>
     base::Status wait(Take&& take, const base::Deadline& deadline) {
         Answer answer;

@@ -2,7 +2,7 @@
 // come and go, each by a channel of its own, and finds those who have written by a scan of memory.
 //
 //     auto server = message::Server::listen(connect::Address::parse(":7000"));
-//     server.serve([](message::Request& request) { request.answer(request.payload()); }, deadline);
+//     (void)server.serve([](message::Request& it) { (void)it.answer(it.payload()); }, deadline);
 //
 // A handler answers at once, or later, from any thread, by the Reply that defer() gives. Every
 // request has one answer: where the handler gives none, throws, or too much is pending, the client
@@ -116,6 +116,12 @@ struct ServerOptions {
     /// reads nothing of either for `patience`, it is dropped.
     std::size_t max_waiting_bytes = std::size_t{1} << 20;
     std::chrono::nanoseconds patience = std::chrono::seconds{10};
+    /// Bytes of memory of what all clients, of all servers of a group, make it hold: requests of
+    /// which a part has come, answers that wait or are kept for them. Where there are so many, a
+    /// long request gets Outcome::overloaded, nothing is taken from a client whose answers wait,
+    /// and no answer is kept; a client whose request has begun, and brings less than 64 KiB more in
+    /// `patience`, is dropped. At least what one request of max_request_bytes takes.
+    std::size_t max_held_bytes = std::size_t{512} << 20;
     /// How long the session of a client that asked for that is kept once its channel broke, and
     /// how many bytes of answers are kept for it.
     std::chrono::nanoseconds session_patience = std::chrono::seconds{30};
@@ -175,6 +181,7 @@ struct ServerStats {
     std::uint64_t sleeps = 0;
     std::uint64_t put_off = 0;  ///< requests that were handed to the handler once more, or will be
     std::uint64_t moved = 0;    ///< clients that came from another server of the group
+    std::uint64_t over_budget = 0;  ///< what found no room in ServerOptions::max_held_bytes
 
     /// Of several servers together.
     ServerStats& operator+=(const ServerStats& other) noexcept;
@@ -467,7 +474,8 @@ class Server {
     [[nodiscard]] static std::vector<Server> listen_together(
         const connect::Address& address, const ServerOptions& options, std::size_t count,
         const std::function<std::vector<int>(std::size_t)>& where);
-    void begin_to_drain() noexcept;
+    void check_thread(const char* attempted) const;
+    void begin_to_drain();
     /// Some laps of a drain. True: nothing is pending.
     [[nodiscard]] bool turn_to_drain();
 

@@ -1,7 +1,7 @@
 // Servers of several threads at one address, and the clients distributed among them.
 //
 //     auto group = message::ServerGroup::listen(address, {}, {.count = 4});
-//     group.serve([](message::Request& request) { … }, deadline);   // called by all four threads
+//     (void)group.serve([](message::Request& request) { … }, deadline);      // by all four threads
 //
 // Each thread has a Server of its own, with all that belongs to one: no request waits for another
 // thread, and nothing is locked on its way. A client belongs to one of them from its first word on,
@@ -29,6 +29,7 @@
 #include "millrace/base/error.hpp"
 #include "millrace/base/status.hpp"
 #include "millrace/connect/address.hpp"
+#include "millrace/message/held_bytes.hpp"
 #include "millrace/message/server.hpp"
 
 namespace millrace::message {
@@ -73,6 +74,9 @@ class ServerGroup {
     /// ClientId::server of its clients is `number`. For a program that has threads, or a loop, of
     /// its own: each adopts one, and serves it as any Server.
     [[nodiscard]] Server& server(std::size_t number) noexcept;
+
+    /// What their clients make them hold: for what is built on a group, and holds something, too.
+    [[nodiscard]] const std::shared_ptr<HeldBytes>& held() const noexcept;
 
     /// Any thread: the client is to be served by server `to` from then on. Soon: it is moved when
     /// every request that was taken is answered, and every answer is in its ring; until then no

@@ -10,6 +10,13 @@
 namespace millrace::ring {
 
 /// What one end asks for.
+/// Rings whose ends on one side are one to the program, such as those of the levels of a
+/// flow::PriorityProducer, which sets it.
+struct Crew {
+    std::uint64_t number = 0;  ///< the same for all of them, and for no others; 0: it is alone
+    std::uint32_t size = 1;    ///< how many they are
+};
+
 struct RingOptions {
     /// Items that each of the two rings (the producer's and the consumer's) holds: 1 or more, not
     /// only powers of two. Frames: bytes of ring, frame headers included; the longest frame is
@@ -52,6 +59,8 @@ struct RingOptions {
     std::uint32_t label = 0;
     /// The other end's label must be below, or the two do not come together. 0: it may be any.
     std::uint32_t peer_labels = 0;
+    /// Told to the other end as well.
+    Crew crew{};
 
     static constexpr std::uint32_t default_pool = 64;
     static constexpr std::uint32_t max_pool = 16384;

@@ -29,6 +29,7 @@
 #include "millrace/base/clock.hpp"
 #include "millrace/base/deadline.hpp"
 #include "millrace/base/error.hpp"
+#include "millrace/base/forks.hpp"
 #include "millrace/base/status.hpp"
 #include "millrace/base/wait.hpp"
 #include "millrace/connect/link.hpp"
@@ -212,10 +213,14 @@ class Receiver {
     [[nodiscard]] ReceiverCounts counts() const noexcept;
     [[nodiscard]] const connect::Link& link() const noexcept { return link_; }
     [[nodiscard]] base::Status ended() const noexcept { return ended_; }
-    /// Why it is lost, where a work request told it, or what the producer claims. Else empty.
+    /// Why it is lost. Else empty.
     [[nodiscard]] std::string failure() const;
 
   private:
+    friend base::ForkWatch;
+    /// In a child made by fork: it looks for items where no item ever lies.
+    void become_copy() noexcept;
+
     /// Marks in our ring tell what has arrived.
     static constexpr bool looks_at_marks = has_marks(D) && D.data != DataFlow::pull;
     /// The space of pulled runs goes back as they arrive.
@@ -290,6 +295,7 @@ class Receiver {
     base::Status ended_ = base::Status::ok;
     bool last_look_ = false;  ///< the peer's end was seen; one more look at the marks decides
     base::Deadline missing_until_ = base::Deadline::never();
+    base::ForkWatch fork_watch_{*this};
 };
 
 #define MILLRACE_EXTERN_RECEIVER(D) extern template class Receiver<D>;

@@ -17,6 +17,7 @@
 #include <string>
 
 #include "millrace/base/error.hpp"
+#include "millrace/base/forks.hpp"
 #include "millrace/base/status.hpp"
 #include "millrace/connect/link.hpp"
 #include "millrace/verbs/completion_queue.hpp"
@@ -57,6 +58,8 @@ class SendWindow {
     explicit SendWindow(connect::Link& link) noexcept
         : SendWindow{link.queue_pair(), link.send_queue()} {}
     SendWindow(verbs::QueuePair& queue_pair, verbs::CompletionQueue& completions) noexcept;
+    SendWindow(const SendWindow&) = delete;
+    SendWindow& operator=(const SendWindow&) = delete;
 
     /// From now on by events. Before the first post; throws Error (unsupported) if the queue cannot
     /// be armed. `channel` is that of the window's completion queue, used by the same thread, and
@@ -95,6 +98,8 @@ class SendWindow {
     template <std::size_t Capacity>
     base::Status post(verbs::Batch<Capacity>& list, Signal signal = Signal::when_due) noexcept {
         const std::size_t count = list.size();
+        if (is_copy_) [[unlikely]]
+            return drop(list);
         take_tickets({list.first(), count}, signal);
         const int error = queue_pair_->post(list);
         list.clear();
@@ -126,6 +131,8 @@ class SendWindow {
     template <std::size_t Capacity>
     base::Status post_chain(verbs::Batch<Capacity>& chain) noexcept {
         if (chain.empty()) return base::Status::ok;
+        if (is_copy_) [[unlikely]]
+            return drop(chain);
         const int error = queue_pair_->post(chain);
         chain.clear();
         return error == 0 ? base::Status::ok : refuse(error);
@@ -152,11 +159,21 @@ class SendWindow {
     [[nodiscard]] std::uint32_t signal_interval() const noexcept { return interval_; }
 
     [[nodiscard]] bool broken() const noexcept { return broken_; }
+    /// This is a child made by fork, and the queue pair its parent's: nothing is posted or taken
+    /// here, and it counts as broken.
+    [[nodiscard]] bool is_copy() const noexcept { return is_copy_; }
     /// Why it is broken: the first failed completion explained, or the error of the post. Empty
     /// while it is not.
     [[nodiscard]] std::string failure() const;
 
   private:
+    friend base::ForkWatch;
+    void become_copy() noexcept;
+    template <std::size_t Capacity>
+    static base::Status drop(verbs::Batch<Capacity>& list) noexcept {
+        list.clear();
+        return base::Status::peer_lost;
+    }
     /// Whether there is a slot for one more.
     [[gnu::always_inline]] base::Status admit(Slot slot) noexcept {
         if (posted_ < (slot == Slot::ordinary ? look_at_ : look_at_ + (slots_ - ordinary_)))
@@ -205,9 +222,15 @@ class SendWindow {
     verbs::CompletionChannel* channel_ = nullptr;  ///< null: polled
     std::uint64_t told_ = 0;                       ///< its events that were taken note of
     bool broken_ = false;
+    bool is_copy_ = false;
     int post_error_ = 0;
     int poll_error_ = 0;
     verbs::Completion failed_{};
+    base::ForkWatch fork_watch_{*this};
 };
+
+/// Why the peer of a link is lost, for failure() of its end, where nothing that it claims tells
+/// better: its process ended, where the link has noticed that; else the request that failed.
+[[nodiscard]] std::string cause_of_loss(const connect::Link& link, const SendWindow& window);
 
 }  // namespace millrace::ring

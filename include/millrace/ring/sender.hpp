@@ -28,6 +28,7 @@
 
 #include "millrace/base/deadline.hpp"
 #include "millrace/base/error.hpp"
+#include "millrace/base/forks.hpp"
 #include "millrace/base/prefetch.hpp"
 #include "millrace/base/status.hpp"
 #include "millrace/base/wait.hpp"
@@ -177,17 +178,13 @@ class Sender {
     template <class Ready>
     base::Status wait(Ready&& ready, const base::Deadline& deadline,
                       const base::WaitPolicy& policy) {
+        if (const base::Status joined = wait_to_join(deadline, policy); joined != base::Status::ok)
+            [[unlikely]] {
+            return joined;
+        }
         end_rest();
         const connect::HeldReadiness held{readiness_};
-        base::Status status = base::Status::ok;
-        if (join_ != nullptr) {
-            connect::LinkParker parker_of_word{link_};
-            const auto joined = [&] { return try_join() != base::Status::empty; };
-            status = base::wait_until(joined, deadline, policy, parker_of_word);
-        }
-        if (status == base::Status::ok) {
-            status = base::wait_until(ready, deadline, policy, parker());
-        }
+        const base::Status status = base::wait_until(ready, deadline, policy, parker());
         if (moved_ == nullptr) out_.awake();
         return status;
     }
@@ -195,6 +192,9 @@ class Sender {
     /// that says full, `spin` behind the last item, and a flush that was not given the time it
     /// takes, fall asleep. Throws Error (resource_exhausted).
     [[nodiscard]] int descriptor(std::chrono::nanoseconds spin);
+    /// Looks after the consumer, by a system call. `ok`; `full`: it has not said its last word yet;
+    /// `closed`, `peer_lost`.
+    [[nodiscard]] base::Status look_around() noexcept;
     /// Sends what is stranded, and waits until everything is in the peer's ring. `ok`,
     /// `timed_out`, `cancelled`, `closed`, `peer_lost`.
     base::Status flush(const base::Deadline& deadline, const base::WaitPolicy& policy);
@@ -212,14 +212,16 @@ class Sender {
     [[nodiscard]] bool try_pause(std::unique_lock<std::mutex>& lock) const noexcept;
     [[nodiscard]] SenderCounts counts() const noexcept;
     [[nodiscard]] const connect::Link& link() const noexcept { return link_; }
-    /// Why it is lost, where a work request told it, or what the consumer claims. Else empty.
-    [[nodiscard]] std::string failure() const {
-        return join_ != nullptr ? join_->failure() : out_.failure();
-    }
+    /// Why it is lost. Else empty.
+    [[nodiscard]] std::string failure() const;
 
   private:
     /// Beyond what a consumer that has caught up looks at.
     static constexpr std::uint64_t bytes_ahead = 512;
+
+    friend base::ForkWatch;
+    /// In a child made by fork: whoever has no room asks for it, and hears how it has ended.
+    void become_copy() noexcept;
 
     using Transmitter = detail::Transmitter<flows_of(D)>;
     enum class Way : std::uint8_t { stored, straight, weighed, behind, moved };
@@ -231,6 +233,8 @@ class Sender {
     }
     [[gnu::cold]] base::Status look_for_last_word() noexcept;
     void join(const Places& theirs);
+    /// Waits for it. Also `timed_out`, `cancelled`.
+    base::Status wait_to_join(const base::Deadline& deadline, const base::WaitPolicy& policy);
     /// Whether `bytes` are more than the ring can ever hold.
     [[nodiscard]] bool is_too_large(std::uint64_t bytes) const noexcept;
     /// So much of the ring's end is passed over, so that `bytes` lie together.
@@ -337,6 +341,7 @@ class Sender {
     std::unique_ptr<connect::Readiness> readiness_;  ///< if a descriptor was asked for
     std::size_t slices_ = 1;                         ///< that a WRITE may have
     std::uint64_t full_returns_ = 0;
+    base::ForkWatch fork_watch_{*this};
 };
 
 #define MILLRACE_EXTERN_SENDER(D) extern template class Sender<D>;

@@ -42,12 +42,14 @@ struct Terms {
     bool in_order = false;            ///< a run of items may be one WRITE: the device keeps the
                                       ///< order of its bytes, or the design does not need it
     bool own_transfer_queue = false;  ///< the counter of transfer push has a queue pair of its own
+    bool second_queue = false;        ///< the link gets a second queue pair, for that or for a mover
     bool in_place = false;            ///< the producer lays items in the consumer's ring
     bool far_fences = false;          ///< whoever sleeps makes the fences of whoever publishes
     std::uint64_t chunk_bytes = 0;    ///< push2: the transfer size; else 0
     std::uint64_t window_bytes = 0;   ///< what may lie at the consumer unconsumed
     std::uint32_t receive_pool = 0;   ///< the consumer's
     std::uint32_t peer_label = 0;     ///< as the other end has said
+    Crew peer_crew{};                 ///< likewise
     std::uint32_t batch = 1;          ///< items
     std::uint64_t batch_bytes = 0;    ///< the same as bytes of ring; 0: unbatched, or the batch is
                                       ///< one of frames, which are counted where they are laid
@@ -75,7 +77,7 @@ struct Places {
 /// of range. Called before anything is connected.
 void check(const RingOptions& options, const ItemFacts& item = {}, Design design = {});
 
-/// Agrees with the other end; opens the link's second queue pair if that is agreed. Throws Error:
+/// Agrees with the other end. Throws Error:
 /// refused when the two do not fit (two consumers, another design, another item size), naming both,
 /// at both ends; invalid_argument for `options`; and as Link::exchange.
 [[nodiscard]] Terms agree(connect::Link& link, Role role, Design design, const RingOptions& options,

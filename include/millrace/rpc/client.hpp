@@ -3,8 +3,8 @@
 //
 //     auto client = rpc::Client::connect<Get, Put>(address, {}, deadline);
 //     const rpc::Result<Value> value = client.call<Get>({.key = 7}, deadline);
-//
-//     client.submit<Get>({.key = 7}, [&](rpc::Result<Value> value) { … }, deadline);
+//     const auto take = [&](rpc::Result<Value> value) { … };
+//     if (client.submit<Get>({.key = 7}, take, deadline) != base::Status::ok) …
 //     while (client.wait(deadline) == base::Status::ok) {}      // calls what has its answer
 //
 // Right after it has connected, a client asks the server for its table of procedures; whoever uses
@@ -294,6 +294,9 @@ class ClientCore {
     /// Nobody reads it any more. The server is told, at once or as soon as there is room.
     void give_up_stream(std::uint64_t number) noexcept;
 
+    /// A request found no room: a wait for which there is no answer is for room.
+    void note_full() noexcept { was_full_ = true; }
+
     base::Status reconnect(const base::Deadline& deadline);
     base::Status close(const base::Deadline& deadline);
 
@@ -400,6 +403,7 @@ class ClientCore {
     double budget_;
     bool clocks_parted_ = false;
     bool needs_table_ = false;
+    bool was_full_ = false;  ///< the last request found no room
     bool is_closed_ = false;
     bool is_lost_ = false;
     bool is_away_ = false;
@@ -474,7 +478,10 @@ base::Status submit(ClientCore& core, const typename P::Request& request,
                     const base::Deadline& deadline, const CallOptions& options, bool waits,
                     std::uint64_t& id, Put&& put) {
     const base::Status status = send<P>(core, request, deadline, options, waits, id);
-    if (status != base::Status::ok) return status;
+    if (status != base::Status::ok) [[unlikely]] {
+        if (status == base::Status::full) core.note_full();
+        return status;
+    }
     Record& record = core.free_record(id);
     put(record);
     core.submitted(record, id, deadline);
@@ -667,7 +674,8 @@ class Client {
     /// or reconnect(). Never blocks. Throws what a callback throws.
     base::Status poll();
     /// The same, waiting for one, and connecting anew for what is made again. `timed_out`,
-    /// `cancelled`. With nothing outstanding, `empty` at once. Throws Error, too, where a session
+    /// `cancelled`. With nothing outstanding, `empty`: at once, or, where the last submit() was
+    /// `full`, once there is room for it. Throws Error, too, where a session
     /// that resumes has come to a server that lacks a procedure.
     base::Status wait(const base::Deadline& deadline);
     /// The call is not wanted any more: its callback is destroyed and never called, and the server

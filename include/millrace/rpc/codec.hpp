@@ -36,6 +36,7 @@
 #include <utility>
 #include <vector>
 
+#include "millrace/base/holds_address.hpp"
 #include "millrace/base/language.hpp"
 #include "millrace/base/type_name.hpp"
 
@@ -46,7 +47,7 @@ template <class T>
 struct Codec;
 
 /// What two ends compare of a request or response. Of a plain struct that says
-/// `static constexpr std::string_view rpc_name`, it is that; else what the compiler calls it.
+/// `static constexpr std::string_view rpc_name`, it is that; else what base/type_name.hpp says.
 enum class Kind : std::uint8_t { plain = 1, bytes, codec };
 
 template <class T>
@@ -60,7 +61,7 @@ concept Bytes = std::same_as<T, std::vector<std::byte>> || std::same_as<T, std::
                 std::same_as<T, std::span<const std::byte>> || std::same_as<T, std::string_view>;
 template <class T>
 concept Plain = !HasCodec<T> && !Bytes<T> && std::is_trivially_copyable_v<T> &&
-                std::is_default_constructible_v<T> && !std::is_pointer_v<T>;
+                std::is_default_constructible_v<T> && !base::holds_address<T>;
 template <class T>
 concept Carried = Plain<T> || Bytes<T> || HasCodec<T>;
 
@@ -84,7 +85,7 @@ template <class T>
     return HasCodec<T> ? Kind::codec : Bytes<T> ? Kind::bytes : Kind::plain;
 }
 template <class T>
-[[nodiscard]] constexpr std::string_view carried_name() noexcept {
+[[nodiscard]] std::string_view carried_name() {
     if constexpr (HasCodec<T>) {
         return Codec<T>::name;
     } else if constexpr (Bytes<T>) {
@@ -94,7 +95,7 @@ template <class T>
                          }) {
         return T::rpc_name;
     } else {
-        return base::type_name<T>;
+        return base::type_name<T>();
     }
 }
 

@@ -7,7 +7,7 @@
 //     connect::Hub hub;
 //     rpc::AsyncClient client{hub, rpc::Client::connect<Get>(address, {}, deadline)};
 //     base::spawn(hub, look_up(client));
-//     hub.run();
+//     (void)hub.run();
 //
 // Tasks are resumed in the executor's thread, from the call that it makes when the client's
 // descriptor is readable; or from poll(), where the program looks by itself. What waits for an
@@ -16,10 +16,12 @@
 //
 // Streams (stream.hpp):
 //
-//     auto events = co_await client.open<Watch>({.key = 7}, deadline);
-//     while (auto event = co_await events.next(deadline)) {
-//         if (!event->has_value()) break;                           // it has ended well
-//         use(**event);
+//     base::Task<> watch(rpc::AsyncClient& client) {
+//         auto events = co_await client.open<Watch>({.key = 7}, deadline);
+//         while (auto event = co_await events.next(deadline)) {
+//             if (!event->has_value()) break;                       // it has ended well
+//             use(**event);
+//         }
 //     }
 #pragma once
 

@@ -1,6 +1,6 @@
 // What the designs of calls were measured to do, and the choice of one of them by that.
 //
-//     millrace bench rpc --profile my.profile       # measures, and writes one
+//   millrace bench rpc --profile my.profile         # measures, and writes one
 //
 //     options.design = rpc::Automatic{.clients = 8};
 //     options.profile = std::make_shared<rpc::Profile>(rpc::Profile::load("my.profile"));

@@ -1,8 +1,8 @@
 // The server's side of typed calls: procedures of a program, over the sessions of message::Server.
 //
 //     auto server = rpc::Server::listen(connect::Address::parse(":7000"));
-//     server.handle<Get>([&](const Key& key) -> rpc::Result<Value> { … });
-//     server.serve(deadline);
+//     server.handle<Get>([&](const Key& key) -> rpc::Result<Value> { return find(key); });
+//     (void)server.serve(deadline);
 //
 // A handler gets the request, and answers by what it returns: a Response, a Result<Response> or an
 // Error. What it throws goes to the client as an Error, too. One that wants more takes the Call as
@@ -10,7 +10,7 @@
 // from any thread by the Reply that Call::defer() gives.
 //
 //     server.handle<Search>([&](const Query& query, rpc::Call<Search>& call) {
-//         workers.push([query, reply = call.defer()]() mutable { reply.answer(search(query)); });
+//         jobs.add([query, reply = call.defer()]() mutable { (void)reply.answer(find(query)); });
 //     });
 //
 // Every call has one answer: sessions see to that (message/session.hpp), and to the rest of what

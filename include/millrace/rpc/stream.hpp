@@ -6,7 +6,7 @@
 //         using Part = Event;
 //     };
 //     server.handle<Watch>([&](const Key& key, rpc::Sink<Event> sink) { … });   // from any thread:
-//     sink.write(event); sink.finish();
+//     if (sink.write(event) == base::Status::ok) (void)sink.finish();
 //
 //     auto events = client.open<Watch>({.key = 7}, deadline);
 //     for (Event event; events.next(event, deadline) == base::Status::ok;) …

@@ -1,7 +1,7 @@
 // Which trace a call belongs to: W3C Trace Context, as it travels in a call's head, and as text for
 // whoever speaks to other systems.
 //
-//     if (const auto trace = rpc::parse_traceparent(http_header)) options.trace = *trace;
+//     const rpc::CallOptions options{.trace = rpc::parse_traceparent(http_header)};
 //     const std::string header = rpc::to_traceparent(call.trace().value());
 //
 // Source: https://www.w3.org/TR/trace-context/, section 3.2 (the header traceparent).

@@ -26,6 +26,11 @@ namespace millrace::soft {
 [[nodiscard]] bool owns(const ibv_context* context) noexcept;
 [[nodiscard]] bool owns(const ibv_device* device) noexcept;
 
+/// Vendor codes (ibv_wc::vendor_err) that say of RETRY_EXC_ERR whether the peer's process is gone.
+/// All other completions have 0. No other vendor's begin with "MR".
+inline constexpr std::uint32_t vendor_peer_ended = 0x4d520001;
+inline constexpr std::uint32_t vendor_no_answer = 0x4d520002;
+
 /// The soft devices of this process: today one, "soft0". A static, NULL-terminated array.
 [[nodiscard]] ibv_device** device_list(int* count) noexcept;
 

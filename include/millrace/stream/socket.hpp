@@ -4,12 +4,12 @@
 //
 //     auto listener = stream::Listener::listen(connect::Address::parse(":7000"));
 //     auto socket = listener.accept(base::Deadline::after(std::chrono::seconds{10}));
-//     socket.receive(buffer.slice(), 1);
+//     if (socket.receive(buffer.slice(), 1) != base::Status::ok) …
 //     stream::Completion done;
-//     socket.wait(done, deadline);                       // done.id == 1, done.bytes
+//     if (socket.wait(done, deadline) == base::Status::ok) …       // done.id == 1, done.bytes
 //
 //     auto socket = stream::connect(address, {}, deadline);
-//     socket.write_all(bytes, deadline);
+//     if (socket.write_all(bytes, deadline) != base::Status::ok) …
 //
 // Operations are asynchronous, as in the Extended Sockets API: send() and receive() return at once,
 // and completions say when a buffer is the program's again. Sends complete in their order, and so

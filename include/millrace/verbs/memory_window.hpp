@@ -3,10 +3,10 @@
 // without a word to the peer. InfiniBand specification, 10.6.7; ibv_alloc_mw(3).
 //
 //     auto window = MemoryWindow::allocate(domain);
-//     queue_pair.post(window.show(region, 4096, 64, Access::remote_write));   // once it completes:
-//     tell_the_peer(window.remote());
+//     int error = queue_pair.post(window.show(region, 4096, 64, Access::remote_write));
+//     if (error == 0) tell_the_peer(window.remote());  // once it has completed
 //     …
-//     queue_pair.post(window.hide());                  // once it completes, the key is none
+//     error = queue_pair.post(window.hide());          // once it completes, the key is none
 #pragma once
 
 #include <infiniband/verbs.h>

@@ -2,6 +2,7 @@
 #include "asking.hpp"
 
 #include <fcntl.h>
+#include <link.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -17,6 +18,32 @@ constexpr const char* folder_name = "millrace-device-folder";
 /// Until there is one, nobody has to look whether a descriptor is one.
 std::atomic<bool> folder_descriptors{false};
 
+/// A program's own libibverbs, which some bring along in their package.
+int find_other_library(dl_phdr_info* library, std::size_t, void* found) noexcept {
+    const char* const slash = std::strrchr(library->dlpi_name, '/');
+    if (slash == nullptr || std::strncmp(slash + 1, "libibverbs", 10) != 0) return 0;
+    *static_cast<const char**>(found) = library->dlpi_name;
+    return 1;
+}
+
+/// It asks for the device's files, and finds no device behind them.
+void warn_of_other_library(const char* own) noexcept {
+    if (void* const known_already = dlopen(own, RTLD_NOW | RTLD_NOLOAD)) {
+        dlclose(known_already);
+        return;
+    }
+    const char* other = nullptr;
+    if (dl_iterate_phdr(&find_other_library, &other) == 0) return;
+    char text[2 * PATH_MAX];
+    const int length = std::snprintf(
+        text, sizeof text,
+        "millrace: this program has loaded another libibverbs, %s, which does not know the soft "
+        "device: start it by `millrace soft run --preload`\n",
+        other);
+    [[maybe_unused]] const ssize_t written =
+        write(STDERR_FILENO, text, static_cast<std::size_t>(length));
+}
+
 /// The drop-in lies beside this library. If the program has it already, this is the same one.
 const ibverbs::DeviceFiles* load() noexcept {
     Dl_info self{};
@@ -27,6 +54,7 @@ const ibverbs::DeviceFiles* load() noexcept {
     const int length = std::snprintf(path, sizeof path, "%.*s/libibverbs.so.1",
                                      static_cast<int>(end - self.dli_fname), self.dli_fname);
     if (length < 0 || static_cast<std::size_t>(length) >= sizeof path) return nullptr;
+    warn_of_other_library(path);
     void* const library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (library == nullptr) return nullptr;
     return static_cast<const ibverbs::DeviceFiles*>(dlsym(library, "millrace_soft_device_files"));

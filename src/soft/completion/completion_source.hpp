@@ -39,7 +39,7 @@ struct CompletionSource {
     std::atomic<std::uint64_t> errors{0};  ///< of which flushed or failed
 
     struct Polled {
-        std::uint32_t arm_position = 0;   ///< first entry that had not been there at arming
+        std::uint32_t arm_position = 0;   ///< first entry that had not been polled at arming
         std::uint64_t arrival_stamp = 0;  ///< of the datagram taken last; 0: none
     };
     [[nodiscard]] Polled& polled_by(PollHeld) noexcept { return polled_by_; }

@@ -13,6 +13,7 @@
 #include "layout/block_layout.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/log.hpp"
+#include "millrace/base/own_threads.hpp"
 #include "millrace/base/peer_causality.hpp"
 #include "millrace/base/signals.hpp"
 #include "millrace/base/system_calls.hpp"
@@ -73,7 +74,8 @@ void CopyService::stop() noexcept {
     CopyBell& bell = node_.copy_bell();
     bell.rung.fetch_add(1, std::memory_order_release);
     wake_sleepers(bell.rung);
-    thread_->join();
+    // Or it is the one that ends the process.
+    thread_->get_id() == std::this_thread::get_id() ? thread_->detach() : thread_->join();
     thread_.reset();
 }
 
@@ -197,6 +199,7 @@ void CopyService::start() noexcept {
 
 void CopyService::run() noexcept {
     pthread_setname_np(pthread_self(), "millrace-copy");
+    const base::OwnThread own;
     CopyBell& bell = node_.copy_bell();
     int awake = 0;
     while (!stop_.load(std::memory_order_acquire)) {
@@ -214,6 +217,7 @@ void CopyService::run() noexcept {
         full_fence();  // the asker rings, fences, and looks whether we sleep
         if (!stop_.load(std::memory_order_acquire)) sleep_on(bell.rung, seen, longest_sleep);
         bell.sleeps.store(0, std::memory_order_relaxed);
+        base::end_with_program();
     }
 }
 
@@ -301,7 +305,7 @@ bool CopyService::may_use(const End& end, const CopyQuestion& question) const no
         if ((facts->pd & 0xfff) != index_of_qpn(end.qpn)) return false;
         const std::uint64_t word =
             end.block.windows[slot_of_window_pd(facts->pd)].load(std::memory_order_acquire);
-        if (!is_word_of_window(word, question.key)) return false;
+        if (word != facts->key_word) return false;
     } else if (facts->pd != end.pd) {
         return false;
     }

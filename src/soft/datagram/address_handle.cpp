@@ -5,8 +5,10 @@
 
 #include <cerrno>
 #include <cstdint>
+#include <exception>
 #include <new>
 
+#include "millrace/base/log.hpp"
 #include "millrace/base/uncancelled.hpp"
 #include "millrace/soft/device.hpp"
 #include "process/context.hpp"
@@ -53,7 +55,14 @@ bool has_source(ibv_context*, const ibv_ah_attr& attributes) noexcept {
     if (attributes.port_num != 1) return false;
     if (attributes.is_global == 0) return true;
     const auto own = gid_at(attributes.grh.sgid_index);
-    return own && !is_empty(own->gid);
+    if (own && !is_empty(own->gid)) return true;
+    try {
+        base::log(base::LogLevel::warn, "soft",
+                  "the port has no GID of index {}; choose one that ibv_devinfo -v lists",
+                  attributes.grh.sgid_index);
+    } catch (const std::exception&) {  // a message less
+    }
+    return false;
 }
 
 ibv_ah* create_ah(ibv_pd* pd, ibv_ah_attr* attributes) noexcept {

@@ -121,16 +121,16 @@ class PeerNode {
     /// What excludes atomics on its memory from each other.
     [[nodiscard]] virtual AtomicLocks& atomic_locks() noexcept = 0;
 
-    /// The table entry for `key`; nullptr if the index is out of range. The caller validates
-    /// `key_word`, before and (being cached) each time.
+    /// The table entry of `key`'s index. The caller validates `key_word`, before and (being cached)
+    /// each time.
     [[nodiscard]] virtual const RegionEntry* region(std::uint32_t key) const noexcept = 0;
 
     /// How to reach the first byte of the region in `entry` as it was under `key`: maps it if it
-    /// can be mapped (read only unless `writable`), cached per key. Cold path. nullopt: the region
-    /// is not (any longer) that of `key`, or may not be written. What it returns stays mapped until
-    /// the PeerNode goes or `retire_stale` hands the mapping out, whatever the owner does.
-    /// `facts`: what `read_region` read of the entry. Who checks must check these, and not look at
-    /// the entry again: its owner may change it between two looks.
+    /// can be mapped (read only unless `writable`), cached per key word. Cold path. nullopt: the
+    /// region is not (any longer) that of `key`, or may not be written. What it returns stays
+    /// mapped until the PeerNode goes or `retire_stale` hands the mapping out, whatever the owner
+    /// does. `facts`: what `read_region` read of the entry. Who checks must check these, and not
+    /// look at the entry again: its owner may change it between two looks.
     [[nodiscard]] virtual std::optional<Reach> reach(const RegionFacts& facts, std::uint32_t key,
                                                      bool writable) = 0;
     [[nodiscard]] std::optional<Reach> reach(const RegionEntry& entry, std::uint32_t key,

@@ -27,11 +27,6 @@ constexpr std::string_view join_attempt = "join the soft device's fabric";
 /// Connections that nobody has served yet; the kernel caps it at net.core.somaxconn.
 constexpr int backlog = 4096;
 
-/// Of what a peer may have written there, too.
-[[nodiscard]] std::uint32_t index_of_named(std::uint32_t key) noexcept {
-    return index_of_key(key) % regions_per_node;
-}
-
 /// The nodes of this process, for `join` and for fork. Never destroyed: fork may come after main.
 struct Nodes {
     std::mutex mutex;
@@ -193,11 +188,11 @@ std::shared_ptr<Node> Node::join(std::string_view fabric) {
 }
 
 FencedKey::FencedKey(const Node& node, std::uint32_t key) noexcept
-    : node_{node}, index_{index_of_named(key)}, window_{node.regions().is_window(key)} {}
+    : node_{node}, index_{index_of_key(key)}, window_{node.regions().is_window(key)} {}
 
 bool FencedKey::is(std::uint32_t named) const noexcept {
     if (named == 0) return false;
-    if (index_of_named(named) == index_) return true;
+    if (index_of_key(named) == index_) return true;
     // A window's key says nothing of the region that it shows.
     return !window_ && node_.regions().is_window(named);
 }

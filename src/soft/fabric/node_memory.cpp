@@ -103,25 +103,20 @@ NodeMemory::NodeMemory(std::string_view fabric, std::uint32_t number, bool memba
     free_extents_.emplace(blocks_offset, size_ - blocks_offset);
     atomic_locks_.emplace(file_.get());
 
-    errno = 0;
-    const auto start_time = start_time_of(::getpid());
-    if (!start_time) {
-        if (errno == EMFILE) base::throw_errno(errno, std::string{attempt}, object);
+    if (own_pid_namespace() == 0) {
         throw base::Error{base::ErrorCode::unsupported, std::string{attempt}, object,
-                          "/proc/self/stat cannot be read", "mount /proc"};
+                          "/proc cannot be read", "mount /proc"};
     }
-    fill_in(*new (tables_.memory()) NodeHeader{}, number, *start_time);
-    fill_in(*new (first_pages_.memory()) NodeHeader{}, number, *start_time);
+    fill_in(*new (tables_.memory()) NodeHeader{}, number);
+    fill_in(*new (first_pages_.memory()) NodeHeader{}, number);
 }
 
-void NodeMemory::fill_in(NodeHeader& facts, std::uint32_t number,
-                         std::uint64_t start_time) const noexcept {
+void NodeMemory::fill_in(NodeHeader& facts, std::uint32_t number) const noexcept {
     facts.version = layout_version;
     facts.node_number = number;
     facts.identity = identity_;
     facts.pid = pid_;
     facts.membarrier = membarrier_ ? 1 : 0;
-    facts.start_time = start_time;
     facts.pid_namespace = own_pid_namespace();
     facts.cannot_copy = may_copy(pid_) ? 0 : 1;
     struct stat status {};

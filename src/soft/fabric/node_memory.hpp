@@ -70,7 +70,7 @@ class NodeMemory {
     [[nodiscard]] bool punch(std::uint64_t offset, std::uint64_t size) const noexcept;
     void drop_user(const Block& block) noexcept;
 
-    void fill_in(NodeHeader& header, std::uint32_t number, std::uint64_t start_time) const noexcept;
+    void fill_in(NodeHeader& header, std::uint32_t number) const noexcept;
     [[nodiscard]] NodeHeader& header() const noexcept;
 
     const bool membarrier_;

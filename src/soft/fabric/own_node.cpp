@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "fabric/peer_node.hpp"
@@ -41,11 +42,11 @@ class OwnNode final : public PeerNode {
     std::optional<Reach> reach(const RegionFacts& facts, std::uint32_t key,
                                bool writable) override {
         const std::scoped_lock lock{regions_->mutex()};
-        if (regions_->valid(key) == nullptr ||
-            (writable && (facts.access & IBV_ACCESS_LOCAL_WRITE) == 0)) {
+        const MappedKey name{key, facts.key_word};
+        if (!valid(name) || (writable && (facts.access & IBV_ACCESS_LOCAL_WRITE) == 0)) {
             return std::nullopt;
         }
-        const auto mapped = mapped_.find(key);
+        const auto mapped = mapped_.find(name);
         return Reach{mapped != mapped_.end() ? mapped->second.get()
                                              : reinterpret_cast<std::byte*>(facts.address),
                      0, 0};
@@ -57,19 +58,20 @@ class OwnNode final : public PeerNode {
         return nullptr;  // a second address would hide who synchronises with whom
 #endif
         const std::scoped_lock lock{regions_->mutex()};
-        if (regions_->valid(key) == nullptr || !is_shared_and_writable(facts)) return nullptr;
-        if (const auto known = mapped_.find(key); known != mapped_.end()) return known->second;
+        const MappedKey name{key, facts.key_word};
+        if (!valid(name) || !is_shared_and_writable(facts)) return nullptr;
+        if (const auto known = mapped_.find(name); known != mapped_.end()) return known->second;
         std::size_t skip = 0;
         Mapping mapping = map_region(pid(), facts, true, skip);
         if (!mapping) return nullptr;
         const auto shared = std::make_shared<Mapping>(std::move(mapping));
-        return mapped_[key] = std::shared_ptr<std::byte>{shared, shared->memory() + skip};
+        return mapped_[name] = std::shared_ptr<std::byte>{shared, shared->memory() + skip};
     }
     void retire_stale(std::vector<std::shared_ptr<void>>& retired) override {
         const std::scoped_lock lock{regions_->mutex()};
         retired.reserve(retired.size() + mapped_.size());
         std::erase_if(mapped_, [&](auto& mapped) {
-            if (regions_->valid(mapped.first) != nullptr) return false;
+            if (valid(mapped.first)) return false;
             retired.push_back(std::move(mapped.second));
             return true;
         });
@@ -89,11 +91,15 @@ class OwnNode final : public PeerNode {
     }
 
   private:
+    using MappedKey = std::pair<std::uint32_t, std::uint64_t>;  ///< and its word
+    [[nodiscard]] bool valid(const MappedKey& name) const noexcept {
+        return region(name.first)->key_word.load(std::memory_order_acquire) == name.second;
+    }
+
     const std::shared_ptr<NodeMemory> memory_;
     const std::shared_ptr<RegionTable> regions_;
     const std::shared_ptr<const std::atomic<bool>> usable_;
-    /// By key; guarded by the regions' mutex.
-    std::map<std::uint32_t, std::shared_ptr<std::byte>> mapped_;
+    std::map<MappedKey, std::shared_ptr<std::byte>> mapped_;  ///< guarded by the regions' mutex
     std::mutex mutex_;
     Bells bells_;
 };

@@ -19,9 +19,9 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
+#include <compare>
 #include <cstdint>
 #include <cstring>
-#include <iterator>
 #include <map>
 #include <mutex>
 #include <string>
@@ -103,8 +103,7 @@ class RemoteNode final : public PeerNode {
     }
 
     const RegionEntry* region(std::uint32_t key) const noexcept override {
-        const std::uint32_t index = index_of_key(key);
-        return index < regions_per_node ? &regions()[index] : nullptr;
+        return &regions()[index_of_key(key)];
     }
 
     std::optional<Reach> reach(const RegionFacts& facts, std::uint32_t key,
@@ -115,40 +114,36 @@ class RemoteNode final : public PeerNode {
         if (static_cast<RegionKind>(facts.kind) != RegionKind::shared_file) return by_process;
 
         const std::scoped_lock lock{mutex_};
-        const auto known = mapped_.find({key, writable});
-        if (known != mapped_.end() && known->second.is_of(facts)) {
+        const MappedKey name{key, facts.key_word, writable};
+        const auto known = mapped_.find(name);
+        if (known != mapped_.end()) {
+            // Its owner may say one thing and then another.
+            if (known->second.length != facts.length) return std::nullopt;
             return Reach{known->second.first_byte(), 0, 0};
         }
         std::size_t skip = 0;
         Mapping mapping = map_region(pid(), facts, writable, skip);
         if (!mapping) return by_process;
         auto shared = std::make_shared<Mapping>(std::move(mapping));
-        if (known != mapped_.end()) {
-            stale_.push_back(std::move(known->second.mapping));
-            mapped_.erase(known);
-        }
-        const auto [added, fresh] = mapped_.emplace(
-            std::pair{key, writable}, MappedRegion{std::move(shared), skip, facts.device,
-                                                   facts.inode, facts.file_offset, facts.length});
+        const auto [added, fresh] =
+            mapped_.emplace(name, MappedRegion{std::move(shared), skip, facts.length});
         return Reach{added->second.first_byte(), 0, 0};
     }
 
     std::shared_ptr<std::byte> map(const RegionFacts& facts, std::uint32_t key) override {
         if (!is_shared_and_writable(facts) || !reach(facts, key, true)) return nullptr;
         const std::scoped_lock lock{mutex_};
-        const auto known = mapped_.find({key, true});
-        if (known == mapped_.end() || !known->second.is_of(facts)) return nullptr;
+        const auto known = mapped_.find({key, facts.key_word, true});
+        if (known == mapped_.end()) return nullptr;
         return {known->second.mapping, known->second.first_byte()};
     }
 
     void retire_stale(std::vector<std::shared_ptr<void>>& retired) override {
         const std::scoped_lock lock{mutex_};
-        retired.reserve(retired.size() + stale_.size() + mapped_.size());
-        std::move(stale_.begin(), stale_.end(), std::back_inserter(retired));
-        stale_.clear();
+        retired.reserve(retired.size() + mapped_.size());
         std::erase_if(mapped_, [&](auto& mapped) {
-            const std::uint32_t key = mapped.first.first;
-            if (region(key)->key_word.load(std::memory_order_acquire) == key_word_of(key)) {
+            const MappedKey& name = mapped.first;
+            if (region(name.key)->key_word.load(std::memory_order_acquire) == name.word) {
                 return false;
             }
             retired.push_back(std::move(mapped.second.mapping));
@@ -205,19 +200,17 @@ class RemoteNode final : public PeerNode {
     /// sockets hang up: in between it has no program any more.
     [[nodiscard]] bool is_ending() const noexcept { return living_thread_of(pid()) == 0; }
 
+    struct MappedKey {
+        std::uint32_t key;
+        std::uint64_t word;
+        bool writable;
+        friend auto operator<=>(const MappedKey&, const MappedKey&) = default;
+    };
     struct MappedRegion {
         std::shared_ptr<Mapping> mapping;
         std::size_t skip;
-        std::uint64_t device;
-        std::uint64_t inode;
-        std::uint64_t file_offset;
         std::uint64_t length;
         [[nodiscard]] std::byte* first_byte() const noexcept { return mapping->memory() + skip; }
-        /// Generations come round after 255 registrations of an index: then the key is not enough.
-        [[nodiscard]] bool is_of(const RegionFacts& facts) const noexcept {
-            return device == facts.device && inode == facts.inode &&
-                   file_offset == facts.file_offset && length == facts.length;
-        }
     };
 
     const NodeHeader& header() const noexcept {
@@ -244,14 +237,14 @@ class RemoteNode final : public PeerNode {
     std::atomic<std::uint64_t> confirmed_{base::ticks()};
 
     std::mutex mutex_;
-    std::map<std::pair<std::uint32_t, bool>, MappedRegion> mapped_;  ///< by key and writable
-    std::vector<std::shared_ptr<Mapping>> stale_;
+    std::map<MappedKey, MappedRegion> mapped_;
     Bells bells_;
 };
 
 bool RemoteNode::adopt(std::string_view fabric) {
     life_.process = open_process(pid());
-    if (!life_.process || !find_memory(fabric)) return false;
+    // Where the system has no such call or refuses it, the lifeline alone tells of its end.
+    if ((!life_.process && errno == ESRCH) || !find_memory(fabric)) return false;
     if (!may_copy(pid())) note_copies_refused();
     return life_.ask();
 }
@@ -278,8 +271,10 @@ bool RemoteNode::find_memory(std::string_view fabric) {
             return true;
         }
     }
-    complain_of_node(number(), LogLevel::warn,
-                     "process {} ({}) has no node memory that can be used", pid(), object);
+    if (!is_ending()) {
+        complain_of_node(number(), LogLevel::warn,
+                         "process {} ({}) has no node memory that can be used", pid(), object);
+    }
     return false;
 }
 
@@ -300,10 +295,7 @@ bool RemoteNode::try_memory(int descriptor, const std::string& object) {
         return false;
     }
     // In another pid namespace its own numbers mean something else; the socket told ours.
-    const bool same_namespace = facts.pid_namespace == own_pid_namespace();
-    if (same_namespace && (facts.pid != pid() || start_time_of(pid()) != facts.start_time)) {
-        return false;
-    }
+    if (facts.pid_namespace == own_pid_namespace() && facts.pid != pid()) return false;
     if (!open_blocks(facts) || !open_lifeline(facts)) return false;
     atomic_locks_.emplace(blocks_.get());
     tables_ = std::move(tables);

@@ -221,7 +221,7 @@ void look_at_regions(const SeenMemory& memory, Participant& participant) {
         const std::uint64_t word = entry.key_word.load(std::memory_order_acquire);
         if (word == 0) continue;
         SeenRegion seen;
-        seen.rkey = static_cast<std::uint32_t>(word);
+        seen.rkey = make_key(index, static_cast<std::uint16_t>(word));
         seen.address = load_once(entry.address);
         seen.bytes = load_once(entry.length);
         seen.access = load_once(entry.access);

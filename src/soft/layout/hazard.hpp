@@ -28,7 +28,7 @@ namespace millrace::soft {
 inline constexpr std::size_t named_pairs = 3;
 inline constexpr std::uint64_t names_any = ~std::uint64_t{0};
 inline constexpr std::uint64_t names_none = 0;  ///< no key is looked at, or not yet
-inline constexpr std::uint64_t names_more = std::uint64_t{1} << 63;  ///< keys have 24 bits
+inline constexpr std::uint64_t names_more = std::uint64_t{1} << 63;  ///< keys have 31 bits
 
 [[nodiscard]] constexpr std::uint64_t name_pair(std::uint32_t sender,
                                                 std::uint32_t receiver) noexcept {

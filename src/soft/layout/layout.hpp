@@ -10,7 +10,7 @@
 namespace millrace::soft {
 
 inline constexpr std::uint64_t node_magic = 0x31304544'4f4e524d;  // "MRNODE01"
-inline constexpr std::uint32_t layout_version = 11;
+inline constexpr std::uint32_t layout_version = 12;
 
 inline constexpr std::size_t cache_line = 64;
 inline constexpr std::size_t page_size = 4096;
@@ -44,11 +44,19 @@ inline constexpr std::size_t node_memory_size = std::size_t{64} << 30;  // spars
     return qpn & 0xfff;
 }
 
-/// Keys: index << 8 | generation (1…255, never 0, so that key 0 is never valid).
-[[nodiscard]] constexpr std::uint32_t make_key(std::uint32_t index, std::uint8_t gen) noexcept {
-    return index << 8 | gen;
+/// Keys: an index, between the halves of a salt, so that nobody guesses one. The upper half is
+/// random, 1…127, so that no key is 0 or has bit 31 (hazard.hpp); the lower half counts on each
+/// time, and is the program's to choose in a window's key.
+[[nodiscard]] constexpr std::uint32_t make_key(std::uint32_t index, std::uint16_t salt) noexcept {
+    return std::uint32_t{salt} >> 8 << 24 | index << 8 | (salt & 0xffU);
 }
-[[nodiscard]] constexpr std::uint32_t index_of_key(std::uint32_t key) noexcept { return key >> 8; }
+[[nodiscard]] constexpr std::uint32_t index_of_key(std::uint32_t key) noexcept {
+    return key >> 8 & 0xffff;
+}
+static_assert(regions_per_node == 1U << 16);
+[[nodiscard]] constexpr std::uint16_t salt_of_key(std::uint32_t key) noexcept {
+    return static_cast<std::uint16_t>(key >> 24 << 8 | (key & 0xff));
+}
 
 struct NodeIdentity {
     std::uint64_t high = 0;
@@ -64,7 +72,6 @@ struct alignas(cache_line) NodeHeader {
     NodeIdentity identity;              ///< random: no two nodes, ever, have the same
     std::int32_t pid;                   ///< in the owner's pid namespace
     std::uint32_t membarrier;           ///< 1: registered for GLOBAL_EXPEDITED and can call it
-    std::uint64_t start_time;           ///< field 22 of /proc/<pid>/stat
     std::uint64_t pid_namespace;        ///< inode of /proc/<pid>/ns/pid
     std::atomic<std::uint32_t> closed;  ///< 1: the device was closed in good order
     std::uint32_t cannot_copy;          ///< 1: the system refuses it process_vm_* altogether
@@ -116,7 +123,7 @@ enum class RegionKind : std::uint32_t {
 
 /// One per region index. Written by the owner: `key_word` cleared first and stored last.
 struct alignas(cache_line) RegionEntry {
-    std::atomic<std::uint64_t> key_word;  ///< 0: invalid; else 1<<63 | key
+    std::atomic<std::uint64_t> key_word;  ///< 0: invalid; else make_key_word
     std::uint64_t iova;                   ///< what work requests call its first byte
     std::uint64_t length;
     std::uint64_t address;    ///< the first byte in the owner's address space
@@ -144,18 +151,16 @@ inline constexpr std::uint32_t windows_per_queue_pair = 256;
     return (pd >> 12) % windows_per_queue_pair;
 }
 
-[[nodiscard]] constexpr std::uint64_t key_word_of(std::uint32_t key) noexcept {
-    return std::uint64_t{1} << 63 | key;
+/// What an entry holds while its key is valid; so does a place in the block of the queue pair that
+/// a window of type 2 belongs to. Keys come again, so it also says which of the node's
+/// registrations and bindings it is: who has cached one compares the whole word.
+[[nodiscard]] constexpr std::uint64_t make_key_word(std::uint32_t key,
+                                                    std::uint64_t number) noexcept {
+    return std::uint64_t{1} << 63 | number << 17 >> 1 | salt_of_key(key);
 }
-
-/// A bound window's word in its queue pair's block: the key's, and which binding it is, because a
-/// program may give the same key again.
-[[nodiscard]] constexpr std::uint64_t make_window_word(std::uint32_t key,
-                                                       std::uint64_t binding) noexcept {
-    return key_word_of(key) | (binding & 0x7fffffff) << 32;
-}
-[[nodiscard]] constexpr bool is_word_of_window(std::uint64_t word, std::uint32_t key) noexcept {
-    return word >> 63 != 0 && static_cast<std::uint32_t>(word) == key;
+/// Of a word that lies at the key's index.
+[[nodiscard]] constexpr bool is_word_of(std::uint64_t word, std::uint32_t key) noexcept {
+    return word >> 63 != 0 && static_cast<std::uint16_t>(word) == salt_of_key(key);
 }
 
 }  // namespace millrace::soft

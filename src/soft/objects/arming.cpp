@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <utility>
 
+#include "completion/completion_channel.hpp"
 #include "millrace/base/uncancelled.hpp"
 #include "objects/polling.hpp"
 #include "process/context.hpp"
@@ -50,19 +51,15 @@ int req_notify_cq(ibv_cq* queue, int solicited_only) noexcept {
     PollerState& poller = cq.poller(turn);
     const std::uint32_t before = turn->armed & armed_mode_mask;
     if (before == armed_any || before == mode) return 0;
-    // Where the news begins must be known before anybody can ring for it: what comes in between
-    // is then an event without a bell, which the poll after arming finds.
+    // Whatever the program has not polled is news.
     std::uint32_t passed = 0;
     for (CompletionSource* source : turn->turns.all()) {
-        if (source->collects_from != nullptr) {
-            static_cast<void>(source->collects_from->collect(false));
-        }
-        std::uint32_t& begin = source->polled_by(turn).arm_position;
-        const std::uint32_t last = std::exchange(
-            begin, source->end_after(source->position.load(std::memory_order_relaxed)));
-        passed += std::min(begin - last, ArmingCost::few);
+        const std::uint32_t at = source->position.load(std::memory_order_relaxed);
+        const std::uint32_t last = std::exchange(source->polled_by(turn).arm_position, at);
+        passed += std::min(at - last, ArmingCost::few);
     }
-    cq.event_forced.store(false, std::memory_order_relaxed);
+    // Read, so that what flushed() has told of before is seen below.
+    cq.event_forced.exchange(false, std::memory_order_acq_rel);
     poller.moderation.put_off_at = 0;
     // Of the first one nobody knows whether there will be more.
     poller.arming.passed =
@@ -70,6 +67,10 @@ int req_notify_cq(ibv_cq* queue, int solicited_only) noexcept {
     cq.arm(turn, mode);
     // Timers and deaths have to fire also when nobody polls.
     cq.service(turn);
+    // Nobody has rung for what came before the epoch, and the program need not look again.
+    if (cq.attention.load(std::memory_order_relaxed) && cq.has_to_flush(turn))
+        cq.event_forced.store(true, std::memory_order_relaxed);
+    if (cq.event_due(turn)) cq.soft_channel->ring();
     return 0;
 }
 

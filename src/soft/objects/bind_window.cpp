@@ -24,11 +24,11 @@ ibv_mw* alloc_mw(ibv_pd* pd, ibv_mw_type type) noexcept {
     std::uint32_t key = 0;
     try {
         auto window = std::make_unique<MemoryWindow>();
-        window->rkey = key = process.node().regions().add_window();
+        window->rkey = window->key = key = process.node().regions().add_window();
         if (key == 0) return refused(ENOMEM);
         window->context = pd->context;
         window->pd = pd;
-        window->handle = window->index = index_of_key(window->rkey);
+        window->handle = index_of_key(key);
         window->type = type;
         process.windows().add(*window);
         enter(pd);

@@ -278,9 +278,8 @@ int query_device(ibv_context*, ibv_device_attr* attributes) noexcept {
     attributes->max_srq_wr = static_cast<int>(max_queue_entries);
     attributes->max_srq_sge = static_cast<int>(max_sges);
     attributes->max_ah = max_address_handles;
-    attributes->max_mcast_grp = static_cast<int>(groups_per_node);
-    attributes->max_mcast_qp_attach = static_cast<int>(queue_pairs_per_node);
-    attributes->max_total_mcast_qp_attach = static_cast<int>(groups_per_node);
+    attributes->max_mcast_grp = attributes->max_mcast_qp_attach =
+        attributes->max_total_mcast_qp_attach = static_cast<int>(groups_per_node);
     attributes->max_pkeys = 1;
     attributes->local_ca_ack_delay = 15;
     attributes->phys_port_cnt = 1;

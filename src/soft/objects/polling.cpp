@@ -264,21 +264,12 @@ std::uint32_t PolledQueue::count_due(PollHeld held, std::uint32_t most) const no
     return count;
 }
 
-bool PolledQueue::unpolled_due(PollHeld held) const noexcept {
-    const std::uint32_t mode = turn(held).armed & armed_mode_mask;
-    if (mode == armed_not) return false;
-    for (const CompletionSource* source : turn(held).turns.all()) {
-        if (source->flushing.load(std::memory_order_acquire) && source->qp->has_to_flush(*source)) {
-            return true;
-        }
-        std::uint32_t at = source->position.load(std::memory_order_relaxed);
-        for (const std::uint32_t end = at + source->mask + 1; at != end && source->holds(at);
-             ++at) {
-            const std::uint32_t flags = load_once(source->entry(at).slot_and_flags);
-            if (mode == armed_any || (flags & completion_solicited) != 0) return true;
-        }
-    }
-    return false;
+bool PolledQueue::has_to_flush(PollHeld held) const noexcept {
+    const std::vector<CompletionSource*>& sources = turn(held).turns.all();
+    return std::any_of(sources.begin(), sources.end(), [](const CompletionSource* source) {
+        return source->flushing.load(std::memory_order_acquire) &&
+               source->qp->has_to_flush(*source);
+    });
 }
 
 bool PolledQueue::due_soon(PollHeld held) const noexcept {

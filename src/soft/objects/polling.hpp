@@ -88,9 +88,8 @@ struct PolledQueue : CompletionQueue {
 
     /// Is an event due?
     [[nodiscard]] bool event_due(PollHeld held) const noexcept;
-    /// Is it armed, and is something to be polled that it would tell of if it came now? No event is
-    /// due for what was there before the arming.
-    [[nodiscard]] bool unpolled_due(PollHeld held) const noexcept;
+    /// Are there requests to be flushed, whose completions are made when they are polled?
+    [[nodiscard]] bool has_to_flush(PollHeld held) const noexcept;
     /// Is an event due, and not put off? Then it disarms.
     [[nodiscard]] bool take_event(PollHeld held) noexcept;
     /// Begins another epoch of `mode`. What is polled behind it, or whoever completes sees it.

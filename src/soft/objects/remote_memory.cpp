@@ -29,9 +29,7 @@ std::shared_ptr<std::byte> map_remote(ibv_qp* qp, std::uint64_t address, std::ui
         peer = own.connection(sends).peer();
         pd = own.connection(sends).view().control->pd.load(std::memory_order_relaxed);
     }
-    const RegionEntry* const entry = peer->region(rkey);
-    if (entry == nullptr) return nullptr;
-    const auto facts = read_region(*entry, rkey);
+    const auto facts = read_region(*peer->region(rkey), rkey);
     if (!facts || facts->pd != pd || (facts->access & IBV_ACCESS_REMOTE_WRITE) == 0 ||
         (facts->access & access_window) != 0) {
         return nullptr;

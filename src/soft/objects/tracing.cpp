@@ -18,6 +18,7 @@
 #include "millrace/base/log.hpp"
 #include "millrace/base/uncancelled.hpp"
 #include "process/context.hpp"
+#include "queue_pair/queue_pair.hpp"
 #include "transport/pieces.hpp"
 #include "transport/request.hpp"
 
@@ -93,15 +94,11 @@ std::unique_ptr<Tracing> Tracing::from_environment() {
     const char* const path = std::getenv("MILLRACE_TRACE");
     if (path == nullptr || *path == '\0') return nullptr;
     Descriptor file{::open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644)};
-    if (!file) {
-        base::log(
-            base::LogLevel::error, "soft",
-            "trace the program into {}: {}; set MILLRACE_TRACE to a file that can be written. "
-            "It runs untraced",
-            path, base::describe_errno(errno));
-        return nullptr;
-    }
-    return std::unique_ptr<Tracing>{new Tracing{std::move(file)}};
+    int error = file ? 0 : errno;
+    std::unique_ptr<Tracing> tracing{new Tracing{std::move(file)}};
+    if (error == 0) error = tracing->opened();  // the first line tells whether there is room
+    if (error == 0) return tracing;
+    base::throw_errno(error, "trace the program", path, "let MILLRACE_TRACE name a file with room");
 }
 
 void Tracing::install(Context& context) {
@@ -113,7 +110,6 @@ void Tracing::install(Context& context) {
     ops.post_recv = post_recv;
     ops.post_srq_recv = post_srq_recv;
     ops.poll_cq = poll_cq;
-    context.tracing->opened();
 }
 
 Tracing& Tracing::of(ibv_context* context) noexcept { return *context_of(context)->tracing; }
@@ -128,11 +124,13 @@ void Tracing::write(Fill&& fill) noexcept {
         while (done < lines.size()) {
             const ssize_t n = ::write(file_.get(), lines.data() + done, lines.size() - done);
             if (n < 0 && errno == EINTR) continue;
+            if (n <= 0 && lost_.exchange(n < 0 ? errno : ENOSPC) == 0 && inner_.poll_cq != nullptr)
+                base::log(base::LogLevel::error, "soft", "the trace lacks lines from here on: {}",
+                          base::describe_errno(lost_));
             if (n <= 0) return;
             done += static_cast<std::size_t>(n);
         }
-    } catch (const std::exception&) {
-        return;  // no memory: the program goes on
+    } catch (const std::exception&) {  // no memory: the program goes on
     }
 }
 
@@ -164,13 +162,14 @@ int Tracing::pass_on(std::string_view call, std::string_view queue, std::uint32_
 // complete it first, and it is there even if posting it ends the program.
 int Tracing::post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad) {
     Tracing& tracing = of(qp->context);
+    const unsigned always = static_cast<const QueuePair*>(qp)->always;  // by sq_sig_all
     tracing.write([&](Lines& lines) {
         for (const ibv_send_wr* one = wr; one != nullptr; one = one->next) {
             begin(lines, "post_send");
             add(lines, R"(,"qp":{},"wr_id":{},"opcode":"{}","bytes":{},"pieces":{},"signaled":{})",
                 qp->qp_num, one->wr_id, name_of_request(raw_opcode(*one)),
                 bytes_of(one->sg_list, one->num_sge), one->num_sge,
-                (one->send_flags & IBV_SEND_SIGNALED) != 0);
+                ((one->send_flags | always) & IBV_SEND_SIGNALED) != 0);
             if ((one->send_flags & IBV_SEND_INLINE) != 0) add(lines, R"(,"inline":true)");
             if ((one->send_flags & IBV_SEND_FENCE) != 0) add(lines, R"(,"fence":true)");
             if ((one->send_flags & IBV_SEND_SOLICITED) != 0) add(lines, R"(,"solicited":true)");
@@ -248,7 +247,7 @@ void Tracing::polled(int found, const ibv_wc* completions) noexcept {
     });
 }
 
-void Tracing::opened() noexcept {
+int Tracing::opened() noexcept {
     write_line("open_device", 0, [](Lines& lines) {
         char name[32] = {};
         const Descriptor file{::open("/proc/self/comm", O_RDONLY | O_CLOEXEC)};
@@ -260,6 +259,7 @@ void Tracing::opened() noexcept {
         }
         add(lines, R"(,"program":"{}")", program);
     });
+    return lost_;
 }
 
 void Tracing::closes() noexcept {

@@ -9,6 +9,7 @@
 
 #include <infiniband/verbs.h>
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string_view>
@@ -21,7 +22,7 @@ struct Context;
 
 class Tracing {
   public:
-    /// Null: MILLRACE_TRACE is not set, or the file cannot be opened (which is logged).
+    /// Null: MILLRACE_TRACE is not set. Throws Error if nothing can be written to the file.
     [[nodiscard]] static std::unique_ptr<Tracing> from_environment();
 
     /// Takes the place of the context's operations, which must be complete.
@@ -50,8 +51,8 @@ class Tracing {
     static int poll_cq(ibv_cq* cq, int count, ibv_wc* completions);
     [[nodiscard]] static Tracing& of(ibv_context* context) noexcept;
 
-    void opened() noexcept;
-    /// Writes what `fill(lines)` appends; without memory or room on the disk, it is left out.
+    [[nodiscard]] int opened() noexcept;  ///< an errno value: it cannot be written
+    /// Writes what `fill(lines)` appends; what there is no room for is left out, and logged once.
     template <class Fill>
     void write(Fill&& fill) noexcept;
     /// The same for one line about `call`.
@@ -63,7 +64,8 @@ class Tracing {
                 Post&& post) noexcept;
 
     Descriptor file_;
-    ibv_context_ops inner_{};  ///< what the context had
+    std::atomic<int> lost_ = 0;  ///< why there are lines that could not be written: errno
+    ibv_context_ops inner_{};    ///< what the context had
 };
 
 }  // namespace millrace::soft

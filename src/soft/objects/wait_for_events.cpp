@@ -100,19 +100,16 @@ void take_news(CompletionChannel& channel, const std::array<pollfd, 3>& sources)
     return found;
 }
 
-/// An event that is not due, of a completion queue that is armed, and disarmed by it; nullptr: the
-/// program may sleep. With `news`, of any: something made the descriptor readable that is no event
-/// (a timer, another peer's death, a bell that came after its event), and the program may have seen
-/// it. Without, of one with completions that the program has not polled: it would sleep beside
-/// them.
-[[nodiscard]] PolledQueue* empty_event(CompletionChannel& channel, bool news) noexcept {
+/// An event that is not due, of a completion queue that is armed, and disarmed by it; nullptr: none
+/// is. For a program that may have seen the descriptor readable by what is no event: a timer,
+/// another peer's death, a bell that came after its event.
+[[nodiscard]] PolledQueue* empty_event(CompletionChannel& channel) noexcept {
     const auto queues = channel.queues.hold();
     for (CompletionQueue* const one : queues->all) {
         auto* const cq = static_cast<PolledQueue*>(one);
         const auto turn = cq->turn.hold();
         if ((turn->armed & armed_mode_mask) == armed_not) continue;
         if (cq->poller(turn).moderation.put_off_at != 0) continue;  // its event comes by itself
-        if (!news && !cq->unpolled_due(turn)) continue;
         cq->event_forced.store(true, std::memory_order_relaxed);
         static_cast<void>(cq->take_event(turn));
         cq->events_delivered.fetch_add(1, std::memory_order_relaxed);
@@ -210,7 +207,7 @@ int get_cq_event(ibv_comp_channel* public_channel, ibv_cq** queue, void** queue_
             errno = EAGAIN;
             return -1;
         }
-        cq = empty_event(*channel, news > 0);
+        if (news > 0) cq = empty_event(*channel);
     }
     // As libibverbs does: as long as it takes, if the program has left the descriptor blocking.
     while (cq == nullptr) {

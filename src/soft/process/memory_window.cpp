@@ -10,7 +10,7 @@ namespace millrace::soft {
 bool WindowBinding::holds(ibv_mw_type type) const noexcept {
     if (key == 0) return false;
     if (type == IBV_MW_TYPE_1) return true;
-    return is_word_of_window(words[slot].load(std::memory_order_acquire), key);
+    return is_word_of(words[slot].load(std::memory_order_acquire), key);
 }
 
 void LocalOperation::window_done() const noexcept {
@@ -36,8 +36,8 @@ LocalOperation local_operation_of(const ibv_send_wr& wr, std::uint32_t flags,
     }
     const ibv_mw_bind_info& info = wr.bind_mw.bind_info;
     operation.window = static_cast<MemoryWindow*>(wr.bind_mw.mw);
-    // Whatever else the program gave: the index is the window's.
-    operation.key = make_key(operation.window->index, static_cast<std::uint8_t>(wr.bind_mw.rkey));
+    // Whatever the program gave for the others.
+    operation.key = (operation.window->key & ~0xffU) | (wr.bind_mw.rkey & 0xff);
     if (info.mr != nullptr) {
         operation.region = static_cast<MemoryRegion*>(info.mr)->registration.get();
     }

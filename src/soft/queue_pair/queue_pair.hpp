@@ -233,11 +233,13 @@ struct QueuePair : ExtendableQueuePair {
 
     /// Makes the next completion of a queue pair in ERROR.
     bool flush(PollHeld, CompletionSource& source, ibv_wc& wc) noexcept;
-    /// Of a source that flushes: would `flush` make one? (Of a pool's receives nobody knows.)
+    /// Of a source that flushes: would `flush` make one?
     [[nodiscard]] bool has_to_flush(const CompletionSource& source) const noexcept {
-        return source.send ? send_head.load(std::memory_order_relaxed) != slots.tail()
-                           : pool == nullptr && source.position.load(std::memory_order_relaxed) !=
-                                                    receives.tail().load(std::memory_order_acquire);
+        if (source.send) return send_head.load(std::memory_order_relaxed) != slots.tail();
+        if (own_pool != nullptr) return own_pool->holds_some();
+        if (pool != nullptr) return fault_slot.load(std::memory_order_relaxed) != 0;
+        return source.position.load(std::memory_order_relaxed) !=
+               receives.tail().load(std::memory_order_acquire);
     }
 
     /// Tells the program once if what the two ends were told of the way between them does not

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "millrace/base/wait.hpp"
+#include "millrace/soft/device.hpp"
 #include "process/context.hpp"
 #include "process/process.hpp"
 #include "queue_pair/queue_pair.hpp"
@@ -186,6 +187,8 @@ bool QueuePair::flush(PollHeld, CompletionSource& source, ibv_wc& wc) noexcept {
         wc.wr_id = posted.wr_id;
         wc.opcode = posted.opcode;
         wc.status = std::exchange(ending.send_status, IBV_WC_WR_FLUSH_ERR);
+        if (wc.status == IBV_WC_RETRY_EXC_ERR)
+            wc.vendor_err = connection_.lost() ? vendor_peer_ended : vendor_no_answer;
         send_head.store(slot + 1, std::memory_order_release);
     } else if (pool != nullptr) {
         if (!flush_pooled(wc)) return false;

@@ -81,11 +81,10 @@ Progress QueuePair::run_local(SendHeld held, const LocalOperation& operation) no
             binding.region = operation.region;
             binding.key = operation.key;
             binding.registration = process.next_registration();
-            process.node().regions().bind_window(operation.key, *parent, facts);
+            const std::uint64_t word =
+                process.node().regions().bind_window(operation.key, *parent, facts);
             if (window.type == IBV_MW_TYPE_2) {
-                block.windows[binding.slot].store(
-                    make_window_word(operation.key, binding.registration),
-                    std::memory_order_release);
+                block.windows[binding.slot].store(word, std::memory_order_release);
             }
         }
     } else {

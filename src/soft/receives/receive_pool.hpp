@@ -85,6 +85,10 @@ class ReceivePool {
     [[nodiscard]] bool take_back(std::uint32_t number, std::uint64_t& wr_id) noexcept;
     /// The same for the oldest that was never claimed (flushing). False: there is none.
     [[nodiscard]] bool take_oldest(std::uint64_t& wr_id) noexcept;
+    [[nodiscard]] bool holds_some() noexcept {
+        const std::lock_guard guard{lock_};
+        return first_ != tail_ || !strays_.empty();
+    }
 
     /// Brings arrived datagrams into the rings of their queue pairs. `patiently`: also looks
     /// whether a claimed receive that does not arrive has lost its claimant; true: one is worth

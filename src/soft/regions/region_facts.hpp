@@ -35,13 +35,15 @@ static_assert(sizeof(RegionFacts) == sizeof(RegionEntry));
     struct Words {
         std::uint64_t word[count];
     } words;
-    if (entry.key_word.load(std::memory_order_acquire) != key_word_of(key)) return std::nullopt;
+    const std::uint64_t key_word = entry.key_word.load(std::memory_order_acquire);
+    if (!is_word_of(key_word, key)) return std::nullopt;
     // Word by word with acquire order: the second look at the key comes after all of them.
     auto* source = const_cast<std::uint64_t*>(reinterpret_cast<const std::uint64_t*>(&entry));
     for (std::size_t i = 0; i < count; ++i) {
         words.word[i] = std::atomic_ref<std::uint64_t>{source[i]}.load(std::memory_order_acquire);
     }
-    if (entry.key_word.load(std::memory_order_relaxed) != key_word_of(key)) return std::nullopt;
+    words.word[0] = key_word;
+    if (entry.key_word.load(std::memory_order_relaxed) != key_word) return std::nullopt;
     return std::bit_cast<RegionFacts>(words);
 }
 

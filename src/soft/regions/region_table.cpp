@@ -10,6 +10,7 @@
 
 #include "millrace/base/error.hpp"
 #include "millrace/base/log.hpp"
+#include "millrace/base/random.hpp"
 #include "system/memory_areas.hpp"
 
 namespace millrace::soft {
@@ -52,13 +53,14 @@ RegionTable::RegionTable(RegionEntry* shown, std::shared_ptr<const std::atomic<b
     : usable_{std::move(usable)},
       own_{Mapping::of_own_memory(regions_per_node * sizeof(RegionEntry))},
       shown_{shown},
-      generations_(regions_per_node, 0) {
+      salts_(regions_per_node, 0) {
     if (!own_) base::throw_errno(errno, "make the table of registered memory", "this process");
 }
 
-void RegionTable::publish(std::uint32_t index, const RegionFacts& facts) noexcept {
+std::uint64_t RegionTable::publish(std::uint32_t key, const RegionFacts& facts) noexcept {
+    const std::uint64_t key_word = make_key_word(key, ++published_);
     for (RegionEntry* const table : {entries(), shown_}) {
-        RegionEntry& entry = table[index];
+        RegionEntry& entry = table[index_of_key(key)];
         // seq_cst: what is written to the entry after it must not be seen before it.
         entry.key_word.store(0);
         entry.iova = facts.iova;
@@ -71,8 +73,9 @@ void RegionTable::publish(std::uint32_t index, const RegionFacts& facts) noexcep
         entry.inode = facts.inode;
         entry.file_offset = facts.file_offset;
         entry.kind = facts.kind;
-        entry.key_word.store(facts.key_word, std::memory_order_release);
+        entry.key_word.store(key_word, std::memory_order_release);
     }
+    return key_word;
 }
 
 int RegionTable::add(void* address, std::size_t length, std::uint64_t iova, std::uint32_t access,
@@ -108,7 +111,6 @@ int RegionTable::add(void* address, std::size_t length, std::uint64_t iova, std:
     const std::uint32_t key = new_key();
     if (key == 0) return ENOMEM;
     RegionFacts facts{};
-    facts.key_word = key_word_of(key);
     facts.iova = iova;
     facts.length = length;
     facts.address = begin;
@@ -122,7 +124,7 @@ int RegionTable::add(void* address, std::size_t length, std::uint64_t iova, std:
         facts.inode = range->inode;
         facts.file_offset = range->file_offset & largest_offset;
     }
-    publish(index_of_key(key), facts);
+    publish(key, facts);
 
     region = {key, static_cast<std::byte*>(address), iova, length, access, pd};
     return 0;
@@ -134,12 +136,11 @@ int RegionTable::add_nothing(std::uint32_t pd, LocalRegion& region) {
     const std::uint32_t key = new_key();
     if (key == 0) return ENOMEM;
     RegionFacts facts{};
-    facts.key_word = key_word_of(key);
     facts.length = ~std::uint64_t{0};
     facts.access = IBV_ACCESS_LOCAL_WRITE;
     facts.pd = pd;
     facts.kind = kind_bits(RegionKind::nothing);
-    publish(index_of_key(key), facts);
+    publish(key, facts);
     region = {key, nullptr, 0, facts.length, facts.access, pd};
     return 0;
 }
@@ -147,22 +148,15 @@ int RegionTable::add_nothing(std::uint32_t pd, LocalRegion& region) {
 std::uint32_t RegionTable::add_window() {
     if (!usable()) return 0;
     const std::scoped_lock lock{mutex_};
-    std::uint32_t key = new_key();
-    // The program makes the low bits of a window's key, 0 among them; with index 0 that is no key.
-    if (key != 0 && index_of_key(key) == 0) {
-        key = new_key();
-        give_back(0);
-    }
-    return index_of_key(key) == 0 ? 0 : key;
+    return new_key();
 }
 
-void RegionTable::bind_window(std::uint32_t key, const RegionEntry& parent,
-                              const WindowFacts& window) noexcept {
-    if (!usable()) return;
+std::uint64_t RegionTable::bind_window(std::uint32_t key, const RegionEntry& parent,
+                                       const WindowFacts& window) noexcept {
+    if (!usable()) return 0;
     const std::scoped_lock lock{mutex_};
     const std::uint64_t offset = window.address - parent.iova;
     RegionFacts facts{};
-    facts.key_word = key_word_of(key);
     facts.iova = window.iova;
     facts.length = window.length;
     facts.address = parent.address + offset;
@@ -173,8 +167,8 @@ void RegionTable::bind_window(std::uint32_t key, const RegionEntry& parent,
     facts.inode = parent.inode;
     facts.file_offset = (parent.file_offset + offset) & largest_offset;
     facts.kind = parent.kind;
-    generations_[index_of_key(key)] = static_cast<std::uint8_t>(key);
-    publish(index_of_key(key), facts);
+    salts_[index_of_key(key)] = salt_of_key(key);
+    return publish(key, facts);
 }
 
 void RegionTable::give_back(std::uint32_t index) noexcept {
@@ -193,6 +187,7 @@ void RegionTable::release_window(std::uint32_t key) noexcept {
 
 std::uint32_t RegionTable::new_key() {
     if (never_used_ == regions_per_node && freed_.empty()) return 0;
+    const std::uint64_t random = base::random_bits();
     std::uint32_t index = never_used_;
     if (never_used_ < regions_per_node) {
         ++never_used_;
@@ -200,25 +195,26 @@ std::uint32_t RegionTable::new_key() {
         index = freed_.front();
         freed_.pop_front();
     }
-    std::uint8_t& generation = generations_[index];
-    if (++generation == 0) generation = 1;
-    return make_key(index, generation);
+    std::uint16_t& salt = salts_[index];
+    const std::uint64_t low = salt == 0 ? random >> 32 : salt + 1U;
+    salt = static_cast<std::uint16_t>((1 + random % 127) << 8 | (low & 0xff));
+    return make_key(index, salt);
 }
 
 void RegionTable::invalidate(std::uint32_t key) noexcept {
-    if (!usable() || index_of_key(key) >= regions_per_node) return;
+    if (!usable()) return;
+    std::uint64_t word = entry(key)->key_word.load(std::memory_order_acquire);
+    if (!is_word_of(word, key)) return;
     for (RegionEntry* const table : {entries(), shown_}) {
-        std::uint64_t expected = key_word_of(key);
+        std::uint64_t expected = word;
         // seq_cst: what is written to the entry after it must not be seen before it.
         table[index_of_key(key)].key_word.compare_exchange_strong(expected, 0);
     }
 }
 
 bool RegionTable::is_window(std::uint32_t key) const noexcept {
-    const RegionEntry* const found = entry(key);
-    if (found == nullptr) return false;
     // Whoever asks about a key that is not in use gets any answer.
-    const std::atomic_ref access{const_cast<RegionEntry*>(found)->access};
+    const std::atomic_ref access{const_cast<RegionEntry*>(entry(key))->access};
     return (access.load(std::memory_order_relaxed) & access_window) != 0;
 }
 
@@ -226,7 +222,7 @@ void RegionTable::release(std::uint32_t key) noexcept {
     if (!usable()) return;
     const std::uint32_t index = index_of_key(key);
     const std::scoped_lock lock{mutex_};
-    if (index >= never_used_ || make_key(index, generations_[index]) != key) return;
+    if (index >= never_used_ || make_key(index, salts_[index]) != key) return;
     if (entries()[index].key_word.load(std::memory_order_relaxed) == 0) give_back(index);
 }
 

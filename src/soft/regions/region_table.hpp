@@ -37,24 +37,23 @@ class RegionTable {
     /// A key for a memory window, not valid before it is bound; 0: none is left.
     [[nodiscard]] std::uint32_t add_window();
     /// Makes `key`, which has the index of the window's, valid for a part of the region `parent`.
-    void bind_window(std::uint32_t key, const RegionEntry& parent,
-                     const WindowFacts& window) noexcept;
+    /// Returns its word.
+    std::uint64_t bind_window(std::uint32_t key, const RegionEntry& parent,
+                              const WindowFacts& window) noexcept;
     void release_window(std::uint32_t key) noexcept;
     /// Clears the key word; the caller then waits out the executors and calls `release`, which lets
     /// the index be used again.
     void invalidate(std::uint32_t key) noexcept;
     void release(std::uint32_t key) noexcept;
 
-    /// The entry of a key whose index is in the table, valid or not.
+    /// The entry of the key's index, valid or not.
     [[nodiscard]] const RegionEntry* entry(std::uint32_t key) const noexcept {
-        return index_of_key(key) < regions_per_node ? &entries()[index_of_key(key)] : nullptr;
+        return &entries()[index_of_key(key)];
     }
     /// The entry if `key` is registered now: one load and compare. Null: it is not.
     [[nodiscard]] const RegionEntry* valid(std::uint32_t key) const noexcept {
         const RegionEntry* found = entry(key);
-        if (found == nullptr) return nullptr;
-        return found->key_word.load(std::memory_order_acquire) == key_word_of(key) ? found
-                                                                                   : nullptr;
+        return is_word_of(found->key_word.load(std::memory_order_acquire), key) ? found : nullptr;
     }
 
     /// Is, or was last, the entry of that index a window's? Valid or not.
@@ -63,7 +62,8 @@ class RegionTable {
     [[nodiscard]] std::mutex& mutex() noexcept { return mutex_; }
 
   private:
-    /// A key that nothing has yet, or 0: none is left. With the mutex.
+    /// A key that nothing has yet, or 0: none is left. With the mutex. Throws where the system has
+    /// no random numbers.
     [[nodiscard]] std::uint32_t new_key();
     /// The key of that index may be another's, some time. With the mutex.
     void give_back(std::uint32_t index) noexcept;
@@ -71,8 +71,8 @@ class RegionTable {
     [[nodiscard]] RegionEntry* entries() const noexcept {
         return reinterpret_cast<RegionEntry*>(own_.memory());
     }
-    /// Fills the entry in, here and for peers. With the mutex.
-    void publish(std::uint32_t index, const RegionFacts& facts) noexcept;
+    /// Fills the key's entry in, here and for peers. Returns its word. With the mutex.
+    std::uint64_t publish(std::uint32_t key, const RegionFacts& facts) noexcept;
 
     [[nodiscard]] bool usable() const noexcept { return usable_->load(std::memory_order_acquire); }
 
@@ -81,9 +81,10 @@ class RegionTable {
     RegionEntry* shown_;
     std::mutex mutex_;
     std::uint32_t never_used_ = 0;
-    std::deque<std::uint32_t> freed_;  ///< indices, oldest first
-    std::vector<std::uint8_t> generations_;
-    int last_descriptor_ = -1;  ///< likely to be that of the next region too
+    std::deque<std::uint32_t> freed_;   ///< indices, oldest first
+    std::vector<std::uint16_t> salts_;  ///< of the last key of an index; 0: it had none
+    std::uint64_t published_ = 0;       ///< registrations and bindings
+    int last_descriptor_ = -1;          ///< likely to be that of the next region too
 };
 
 }  // namespace millrace::soft

@@ -38,7 +38,8 @@ void Liveness::watch(PeerLife& life) {
     event.events = 0;  // the hang-up is told in any case; what is written there is nobody's
     int failed = ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, life.lifeline.get(), &event);
     event.events = EPOLLIN;
-    failed |= ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, life.process.get(), &event);
+    if (life.process)
+        failed |= ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, life.process.get(), &event);
     if (failed != 0) {
         const int cause = errno;
         remove(life);
@@ -68,7 +69,8 @@ bool Liveness::watch_from(int epoll, PeerLife& life) noexcept {
         return false;
     }
     event.events = EPOLLIN;
-    return ::epoll_ctl(epoll, EPOLL_CTL_ADD, life.process.get(), &event) == 0 || errno == EEXIST;
+    return !life.process || ::epoll_ctl(epoll, EPOLL_CTL_ADD, life.process.get(), &event) == 0 ||
+           errno == EEXIST;
 }
 
 void Liveness::forget(PeerLife& life) noexcept {

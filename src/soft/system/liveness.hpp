@@ -15,7 +15,7 @@ namespace millrace::soft {
 /// What tells the life of one peer.
 struct PeerLife {
     Descriptor lifeline;  ///< a read end: hangs up on exit, exec and close. Never read
-    Descriptor process;   ///< pidfd: exit, even if a child holds the write end open
+    Descriptor process;   ///< pidfd: exit, even if a child holds the write end open; or none
     std::atomic<bool> gone{false};
 
     /// Asks the kernel now; remembers a "gone".

@@ -1,7 +1,6 @@
 #include "system/process_identity.hpp"
 
 #include <dirent.h>
-#include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -10,35 +9,11 @@
 #include <cstdint>
 #include <cstdio>
 #include <memory>
-#include <string_view>
 
 #include "millrace/base/uncancelled.hpp"
 #include "system/whole_number.hpp"
 
 namespace millrace::soft {
-
-std::optional<std::uint64_t> start_time_of(pid_t pid) noexcept {
-    const base::Uncancelled held;
-    char path[32];
-    std::snprintf(path, sizeof path, "/proc/%d/stat", pid);
-    const Descriptor file{::open(path, O_RDONLY | O_CLOEXEC)};
-    char text[1024];
-    const ssize_t length = file ? ::read(file.get(), text, sizeof text) : -1;
-    if (length <= 0) return std::nullopt;
-    // The name in field 2 may hold anything, parentheses too: count from the last one.
-    std::string_view rest{text, static_cast<std::size_t>(length)};
-    const auto name_end = rest.rfind(')');
-    if (name_end == std::string_view::npos) return std::nullopt;
-    rest.remove_prefix(name_end + 1);
-    for (int field = 3; field <= 22; ++field) {
-        const auto begin = rest.find_first_not_of(' ');
-        if (begin == std::string_view::npos) return std::nullopt;
-        rest.remove_prefix(begin);
-        if (field < 22)
-            rest.remove_prefix(rest.find(' ') == rest.npos ? rest.size() : rest.find(' '));
-    }
-    return number_of<std::uint64_t>(rest.substr(0, rest.find(' ')));
-}
 
 pid_t living_thread_of(pid_t pid) noexcept {
     const base::Uncancelled held;

@@ -1,18 +1,14 @@
-// Who a process is beyond its number, which the kernel gives out again: readers of /proc.
-// Called when a node is made and when a peer is connected.
+// What a process is beyond its number: readers of /proc. Called when a node is made and when a peer
+// is connected.
 #pragma once
 
 #include <sys/types.h>
 
 #include <cstdint>
-#include <optional>
 
 #include "system/descriptor.hpp"
 
 namespace millrace::soft {
-
-/// When the process was started (field 22 of /proc/<pid>/stat). nullopt: there is none.
-[[nodiscard]] std::optional<std::uint64_t> start_time_of(pid_t pid) noexcept;
 
 /// A thread of the process through which the kernel lets it be looked into and copied: the first
 /// one, whose number is the process's, unless that has ended before the others (pthread_exit in

@@ -11,6 +11,7 @@
 #include <cstdint>
 
 #include "millrace/base/clock.hpp"
+#include "millrace/base/own_threads.hpp"
 #include "millrace/base/signals.hpp"
 #include "millrace/base/system_calls.hpp"
 #include "millrace/base/wait.hpp"
@@ -39,6 +40,8 @@ constexpr std::int64_t longest_run = 100'000;
 constexpr std::int64_t rest = 50'000;
 /// A sleep of this length lets others run.
 constexpr std::int64_t shortest_rest = 20'000;
+/// So often it looks whether the program is still there, also while nothing is in flight.
+constexpr std::int64_t look_at_program = 250'000'000;
 
 long futex(std::atomic<std::uint32_t>& word, int operation, std::uint32_t value,
            const timespec* until) noexcept {
@@ -58,7 +61,8 @@ CableEngine::~CableEngine() {
     }
     stop_.store(true, std::memory_order_release);
     wake();
-    thread_->join();
+    // Or it is the one that ends the process.
+    thread_->get_id() == std::this_thread::get_id() ? thread_->detach() : thread_->join();
 }
 
 void CableEngine::add(CableMember& member) {
@@ -95,8 +99,7 @@ bool CableEngine::sleep(std::uint32_t seen, std::int64_t until) noexcept {
     timespec time{};
     time.tv_sec = until / 1'000'000'000;
     time.tv_nsec = until % 1'000'000'000;
-    const long result =
-        futex(signal_, FUTEX_WAIT_BITSET, seen, until == cable_never ? nullptr : &time);
+    const long result = futex(signal_, FUTEX_WAIT_BITSET, seen, &time);
     return result != 0 && errno == ETIMEDOUT;
 }
 
@@ -134,6 +137,7 @@ CableEngine::Round CableEngine::look(std::int64_t now, std::int64_t patience,
 
 void CableEngine::run() noexcept {
     pthread_setname_np(pthread_self(), "millrace-link");
+    const base::OwnThread own;
     prctl(PR_SET_TIMERSLACK, 1UL, 0UL, 0UL, 0UL);
     std::int64_t patience = 0;
     std::int64_t oversleep = 0;
@@ -141,12 +145,17 @@ void CableEngine::run() noexcept {
     std::int64_t last_active = cable_now();
     std::int64_t rested = last_active;
     std::uint64_t looked_away = base::ticks();  // from when on polls tell of who is at hand
+    std::int64_t program_at = last_active;
     bool slept_for_something = false;
     for (;;) {
         // In this order: whoever stops it stores that before the signal.
         const std::uint32_t seen = signal_.load(std::memory_order_acquire);
         if (stop_.load(std::memory_order_acquire)) break;
         const std::int64_t now = cable_now();
+        if (now >= program_at) {
+            base::end_with_program();
+            program_at = now + look_at_program;
+        }
         const Round round = look(now, patience, busy_pause, looked_away);
         busy_pause = round.busy ? std::min(2 * busy_pause, longest_busy_pause) : first_busy_pause;
         if (round.needed) {
@@ -174,6 +183,10 @@ void CableEngine::run() noexcept {
         if (now - rested > longest_run && until < now + rest) {
             until = now + rest;
             wakes_for = 0;
+            exact = false;
+        }
+        if (until > program_at) {
+            until = program_at;
             exact = false;
         }
         bool in_time = until <= now;  // not woken

@@ -60,7 +60,8 @@ void CableQueue::schedule(PendingEntry& entry, std::uint32_t position,
     if (strict_) {
         schedule_strictly(entry, posted);
     } else {
-        schedule_on_link(entry, posted, bytes);
+        // Of too long a message nothing leaves: it fails in its turn.
+        schedule_on_link(entry, posted, bytes > max_message_bytes ? 0 : bytes);
         const bool local = entry.opcode == IBV_WR_BIND_MW || entry.opcode == IBV_WR_LOCAL_INV;
         posted.carried = !local && (bytes == 0 || (entry.flags & IBV_SEND_INLINE) != 0);
     }

@@ -222,7 +222,7 @@ class Executor {
     void set_hurry(bool hurry) noexcept { hurry_ = hurry; }
 
     /// Of the bytes that the request at `entry`, of our own block, is to carry. nullopt: it takes
-    /// them from the program's memory no more (inline), or has no right to them.
+    /// them from the program's memory no more (inline), has no right to them, or will carry none.
     [[nodiscard]] std::optional<std::uint64_t> checksum_of_source(
         const PendingEntry& entry) noexcept;
 

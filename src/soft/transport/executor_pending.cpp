@@ -131,7 +131,7 @@ std::optional<std::uint64_t> Executor::checksum_of_source(const PendingEntry& en
     std::uint64_t total = 0;
     if (!connected_ || !unpack(entry, request, sges) || (request.flags & IBV_SEND_INLINE) != 0 ||
         request.opcode == IBV_WR_RDMA_READ || is_atomic(request.opcode) ||
-        !gather(request, 0, pieces.data(), count, total)) {
+        !gather(request, 0, pieces.data(), count, total) || total > max_message_bytes) {
         return std::nullopt;
     }
     std::uint64_t sum = total;

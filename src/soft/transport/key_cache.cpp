@@ -38,14 +38,13 @@ const KeyCache::Region* KeyCache::look_up_slowly(Use use, std::uint32_t key, boo
     slot.key = 0;
     slot.live = &never;
     const RegionEntry* const entry = entry_of(key);
-    if (entry == nullptr) return nullptr;
     // Read once: what is checked must be what is mapped, whatever the owner does meanwhile.
     const auto facts = read_region(*entry, key);
     if (!facts) return nullptr;
     Region found{.key = key,
                  .access = facts->access,
                  .live = &entry->key_word,
-                 .word = key_word_of(key),
+                 .word = facts->key_word,
                  .iova = facts->iova,
                  .length = facts->length,
                  .pd = facts->pd,
@@ -67,13 +66,12 @@ const KeyCache::Region* KeyCache::look_up_slowly(Use use, std::uint32_t key, boo
             return nullptr;
         }
     }
-    if (entry->key_word.load(std::memory_order_acquire) != key_word_of(key)) return nullptr;
+    if (entry->key_word.load(std::memory_order_acquire) != found.word) return nullptr;
     if ((found.pd & pd_is_queue_pair) != 0) {
         // A window of one queue pair. Valid is what its block says: there the peer can end it.
         if ((found.pd & 0xfff) != index_of_qpn(end_->qpn)) return nullptr;
         found.live = &end_->block.windows[slot_of_window_pd(found.pd)];
-        found.word = found.live->load(std::memory_order_acquire);
-        if (!is_word_of_window(found.word, key)) return nullptr;
+        if (found.live->load(std::memory_order_acquire) != found.word) return nullptr;
     } else if (found.pd != domain) {
         return nullptr;  // a key of another protection domain is no key
     }
@@ -175,9 +173,9 @@ Reason KeyCache::reason() const noexcept {
     if (!missed_) return {ReasonKind::malformed};
     const auto& [key, access, address, length, wanted] = *missed_;
     const RegionEntry* const entry = entry_of(key);
-    if (entry == nullptr) return {ReasonKind::no_key, key};
-    if (entry->key_word.load(std::memory_order_acquire) != key_word_of(key)) {
-        return {load_once(entry->length) == 0 ? ReasonKind::no_key : ReasonKind::ended_key, key};
+    if (!is_word_of(entry->key_word.load(std::memory_order_acquire), key)) {
+        const bool ended = !end_->mine && load_once(entry->length) != 0;
+        return {ended ? ReasonKind::ended_key : ReasonKind::no_key, key};
     }
     const std::uint32_t pd = load_once(entry->pd);
     const std::uint32_t rights = load_once(entry->access);
@@ -198,7 +196,6 @@ Reason KeyCache::reason() const noexcept {
 
 std::uint64_t KeyCache::address_at_owner(std::uint32_t key, std::uint64_t address) const noexcept {
     const RegionEntry* const entry = entry_of(key);
-    if (entry == nullptr) return address;
     return load_once(entry->address) + (address - load_once(entry->iova));
 }
 

@@ -112,7 +112,7 @@ class KeyCache {
         return const_cast<Region&>(std::as_const(*this).at(key));
     }
     [[nodiscard]] const RegionEntry* entry_of(std::uint32_t key) const noexcept {
-        return end_->mine ? node_->regions().valid(key) : peer_->region(key);
+        return end_->mine ? node_->regions().entry(key) : peer_->region(key);
     }
     [[nodiscard]] std::uint32_t domain() const noexcept {
         return end_->mine ? end_->pd : end_->block.control->pd.load(std::memory_order_relaxed);

@@ -43,8 +43,8 @@ std::string text_of(const Reason& reason) {
                 key);
         case ReasonKind::ended_key:
             return fmt::format(
-                "the region with key {:#x} was deregistered or registered anew; use the key that "
-                "is valid now, and no request after ibv_dereg_mr",
+                "no region has key {:#x}: it was deregistered or registered anew, or never given "
+                "out; use the key that is valid now, and no request after ibv_dereg_mr",
                 key);
         case ReasonKind::other_domain:
             return fmt::format(

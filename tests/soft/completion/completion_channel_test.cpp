@@ -98,6 +98,67 @@ TEST(CompletionChannel, DoesNotLetAProgramSleepBesideCompletionsThatItHasNotPoll
     alarm(0);
 }
 
+// As UCX sleeps: it arms, asks for an event once, and waits for the descriptor, without a poll in
+// between.
+TEST(CompletionChannel, IsReadableForWhatWasNotPolledWhenItWasArmed) {
+    for (const bool bare : {false, true}) {
+        EndpointOptions options = with_events();
+        options.events_only = bare;
+        Pair pair{{}, options};
+        if (!bare) do_not_block(pair.right.channel->fd);
+        for (std::uint64_t id = 0; id < 2; ++id) {
+            ASSERT_EQ(pair.right.receive(id, 0, 64), 0);
+            ASSERT_EQ(pair.left.send(id, 0, 8), 0);
+        }
+        for (int polled = 0; polled < 2; ++polled) {
+            ASSERT_EQ(ibv_req_notify_cq(pair.right.cq, 0), 0);
+            EXPECT_TRUE(is_readable(pair.right.channel->fd)) << polled;
+            EXPECT_TRUE(take_event(pair.right)) << polled;
+            EXPECT_FALSE(is_readable(pair.right.channel->fd)) << "one event for one arming";
+            ASSERT_TRUE(pair.right.poll_once());
+        }
+        ASSERT_EQ(ibv_req_notify_cq(pair.right.cq, 0), 0);
+        EXPECT_FALSE(is_readable(pair.right.channel->fd)) << "all has been polled";
+        EXPECT_FALSE(take_event(pair.right));
+    }
+}
+
+TEST(CompletionChannel, ArmedForSolicitedOnesOwesNothingForOthersThatWereNotPolled) {
+    Pair pair{{}, with_events()};
+    do_not_block(pair.right.channel->fd);
+    for (std::uint64_t id = 0; id < 2; ++id) ASSERT_EQ(pair.right.receive(id, 0, 64), 0);
+    ASSERT_EQ(pair.left.send(0, 0, 8), 0);
+    ASSERT_EQ(ibv_req_notify_cq(pair.right.cq, 1), 0);
+    EXPECT_FALSE(is_readable(pair.right.channel->fd));
+    EXPECT_FALSE(take_event(pair.right));
+    ASSERT_EQ(pair.left.send(1, 0, 8, IBV_SEND_SOLICITED), 0);
+    EXPECT_TRUE(take_event(pair.right));
+    ASSERT_EQ(ibv_req_notify_cq(pair.right.cq, 1), 0);
+    EXPECT_TRUE(is_readable(pair.right.channel->fd));
+    EXPECT_TRUE(take_event(pair.right)) << "the second one is there still";
+}
+
+// Flushed requests are made when they are polled. Of UD, their receives are a pool's.
+TEST(CompletionChannel, IsReadableForWhatIsStillToBeFlushedWhenItIsArmed) {
+    for (const ibv_qp_type type : {IBV_QPT_RC, IBV_QPT_UD}) {
+        EndpointOptions options = with_events();
+        options.type = type;
+        Endpoint end{options};
+        do_not_block(end.channel->fd);
+        ASSERT_EQ(end.to_init(), 0);
+        for (std::uint64_t id = 0; id < 2; ++id) ASSERT_EQ(end.receive(id, 0, 64), 0);
+        ASSERT_EQ(end.to_state(IBV_QPS_ERR), 0);
+        for (std::uint64_t id = 0; id < 2; ++id) {
+            ASSERT_EQ(ibv_req_notify_cq(end.cq, 0), 0);
+            EXPECT_TRUE(is_readable(end.channel->fd)) << type << ' ' << id;
+            EXPECT_TRUE(take_event(end)) << type << ' ' << id;
+            ASSERT_TRUE(end.poll_once());
+        }
+        ASSERT_EQ(ibv_req_notify_cq(end.cq, 0), 0);
+        EXPECT_FALSE(is_readable(end.channel->fd)) << type;
+    }
+}
+
 /// How many descriptors the first event takes that an end here raises at one of another process,
 /// which is connected `first`, or behind the one here.
 std::size_t descriptors_of_first_ring(bool first) {

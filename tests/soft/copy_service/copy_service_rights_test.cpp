@@ -296,17 +296,17 @@ TEST_F(CopyServiceRights, EndWithTheRegistration) {
 
 TEST_F(CopyServiceRights, AForgedTableGivesNone) {
     std::vector<std::byte> secret(64, untouched);
-    const std::uint32_t free_key = make_key(index_of_key(good_.key) + 1000, 1);
+    const std::uint32_t free_key = make_key(index_of_key(good_.key) + 1000, 0x101);
     RegionEntry* const table = test::shown_regions();
     ASSERT_NE(table, nullptr);
     const RegionEntry& registered = table[index_of_key(good_.key)];
-    ASSERT_EQ(registered.key_word.load(), key_word_of(good_.key)) << "that is the table";
+    ASSERT_TRUE(is_word_of(registered.key_word.load(), good_.key)) << "that is the table";
     RegionEntry& entry = table[index_of_key(free_key)];
     entry.iova = entry.address = reinterpret_cast<std::uint64_t>(secret.data());
     entry.length = secret.size();
     entry.access = registered.access;
     entry.pd = registered.pd;
-    entry.key_word.store(key_word_of(free_key));
+    entry.key_word.store(make_key_word(free_key, 1));
     for (const auto purpose : {CopyPurpose::write, CopyPurpose::read}) {
         CopyQuestion question = good_;
         question.purpose = static_cast<std::uint32_t>(purpose);
@@ -349,7 +349,7 @@ TEST_F(CopyServiceRights, AWindowThatThePeerGaveUpStaysSoWhenItsRegionIsGone) {
     // As a SEND with invalidate does it; and then the peer takes that back.
     std::atomic<std::uint64_t>& word = static_cast<QueuePair*>(right.qp)->block.windows[0];
     const std::uint64_t before = word.exchange(0);
-    ASSERT_TRUE(is_word_of_window(before, question.key));
+    ASSERT_TRUE(is_word_of(before, question.key));
     ASSERT_EQ(dereg_mr(region), 0);
     std::memset(right.memory, static_cast<int>(untouched), right.options.bytes);
     word.store(before);

@@ -74,5 +74,36 @@ TEST_F(Withheld, APeerInAnotherPidNamespaceIsNotReachedFromEitherSide) {
     EXPECT_EQ(ours.memory[0], std::byte{0});
 }
 
+// What /proc says of when a process was started is the reader's time.
+TEST_F(Withheld, ATimeNamespaceKeepsNobodyApart) {
+    RemoteEndpoint ours{{"private"}};
+    RemoteEndpoint ahead{{"private", "time_namespace"}};
+    if (ahead.qpn == 0) GTEST_SKIP() << "no time namespaces here";
+    ASSERT_EQ(ours.ask(connect_command(ahead)), "0");
+    ASSERT_EQ(ahead.ask(connect_command(ours)), "0");
+    ASSERT_EQ(ours.ask(write_command(ahead)), "0");
+    EXPECT_EQ(ours.ask("complete"), "1 0 8");
+    ASSERT_EQ(ahead.ask(write_command(ours)), "0");
+    EXPECT_EQ(ahead.ask("complete"), "1 0 8");
+}
+
+// As in a filter that does not know the call, under valgrind 3.19, and on kernels before 5.3.
+TEST(WithheldPidfd, LeavesADeathToTheLifeline) {
+    RemoteEndpoint here{{"no_pidfd", "events"}};
+    RemoteEndpoint there;
+    ASSERT_EQ(here.ask("connect " + std::to_string(there.qpn)), "0");
+    ASSERT_EQ(there.ask("connect " + std::to_string(here.qpn)), "0");
+    ASSERT_EQ(
+        here.ask("write 1 0 8 " + std::to_string(there.address) + ' ' + std::to_string(there.rkey)),
+        "0");
+    EXPECT_EQ(here.ask("complete"), "1 0 8");
+    ASSERT_EQ(here.ask("receive 2 0 64"), "0");
+    ASSERT_EQ(here.ask("notify 0"), "0");
+    ASSERT_EQ(here.ask("event"), "waiting");
+    there.child.kill_and_wait();
+    EXPECT_EQ(here.child.read_line(), "event");
+    EXPECT_EQ(here.ask("complete"), "2 " + std::to_string(IBV_WC_WR_FLUSH_ERR) + " 0");
+}
+
 }  // namespace
 }  // namespace millrace::test

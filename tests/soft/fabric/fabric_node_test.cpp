@@ -492,7 +492,6 @@ MILLRACE_CHILD(fabric_impostor) {
     header.version = layout_version + (fault == "version" ? 1u : 0u);
     header.node_number = 1;
     header.pid = ::getpid() + (fault == "pid" ? 1 : 0);
-    header.start_time = start_time_of(::getpid()).value_or(0) + (fault == "start time" ? 1 : 0);
     struct stat status {};
     if (::stat("/proc/self/ns/pid", &status) != 0) return 1;
     header.pid_namespace = status.st_ino;
@@ -512,9 +511,8 @@ MILLRACE_CHILD(fabric_impostor) {
 }
 
 TEST(FabricPeer, IsRefusedWhenItsMemoryIsNotANodes) {
-    for (const char* fault :
-         {"garbage", "short", "version", "pid", "start time", "unsealed", "no room", "blocks",
-          "blocks unsealed", "lifeline", "another pipe", "none"}) {
+    for (const char* fault : {"garbage", "short", "version", "pid", "unsealed", "no room", "blocks",
+                              "blocks unsealed", "lifeline", "another pipe", "none"}) {
         std::string fabric = fabric_of_test() + "-" + fault;
         std::replace(fabric.begin(), fabric.end(), ' ', '-');
         ChildProcess impostor = ChildProcess::start("fabric_impostor", {fabric, fault});

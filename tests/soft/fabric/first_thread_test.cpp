@@ -5,8 +5,11 @@
 #include <unistd.h>
 
 #include <memory>
+#include <string>
 #include <thread>
+#include <vector>
 
+#include "soft/mode_scope.hpp"
 #include "soft/remote_endpoint.hpp"
 
 namespace millrace::test {
@@ -62,6 +65,35 @@ TEST_P(WithoutFirstThread, AProcessIsReachedAndReachesOthers) {
     ASSERT_TRUE(flushed);
     EXPECT_EQ(flushed->status, IBV_WC_WR_FLUSH_ERR) << "now it is dead";
 }
+
+struct LeftProcess {
+    const char* name;
+    const char* mode;
+    std::vector<std::string> flags;
+};
+
+class ThreadsOfTheDevice : public testing::TestWithParam<LeftProcess> {};
+
+// pthread_exit in `main`: the C library ends a process with its last thread, and the device's do
+// not count.
+TEST_P(ThreadsOfTheDevice, KeepNoProcessWhoseThreadsHaveEnded) {
+    const ModeScope mode{GetParam().mode};
+    RemotePair pair{{}, GetParam().flags};
+    ASSERT_EQ(pair.left.write(1, 0, 64, pair.right.address, pair.right.rkey), 0);
+    ASSERT_TRUE(pair.left.complete());
+    ASSERT_TRUE(pair.right.child.write_line("leave"));
+    EXPECT_EQ(pair.right.child.wait(), (Exit{Exit::How::exited, 0}));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Of, ThreadsOfTheDevice,
+    testing::Values(LeftProcess{"none", "fast", {}},
+                    LeftProcess{"copies", "fast", {"withheld", "private"}},
+                    LeftProcess{"shaped", "shaped:10g,latency=1us", {}},
+                    LeftProcess{"strict", "strict:seed=7", {}},
+                    LeftProcess{"faulty", "faulty:seed=3", {}},
+                    LeftProcess{"both", "shaped:10g,latency=1us", {"withheld", "private"}}),
+    [](const auto& process) { return std::string{process.param.name}; });
 
 INSTANTIATE_TEST_SUITE_P(Memory, WithoutFirstThread, testing::Values("shared", "private"),
                          [](const auto& kind) { return std::string{kind.param}; });

@@ -87,6 +87,29 @@ TEST(Multicast, RefusesWhatIsNoGroupAndNoMember) {
     EXPECT_EQ(soft::detach_mcast(qp, &one, 0xc001), 0);
 }
 
+TEST(Multicast, PromisesNoMoreAttachmentsThanItHas) {
+    Station station;
+    ibv_device_attr device{};
+    ASSERT_EQ(soft::query_device(station.context, &device), 0);
+    EXPECT_LE(device.max_mcast_qp_attach, device.max_total_mcast_qp_attach);
+    ibv_qp* const qp = station.datagram();
+    ibv_gid group{};
+    group.raw[0] = 0xff;
+    for (int i = 0; i < device.max_total_mcast_qp_attach; ++i) {
+        group.raw[14] = static_cast<std::uint8_t>(i >> 8);
+        group.raw[15] = static_cast<std::uint8_t>(i);
+        ASSERT_EQ(soft::attach_mcast(qp, &group, 0), 0) << i;
+    }
+    group.raw[13] = 1;
+    EXPECT_EQ(soft::attach_mcast(qp, &group, 0), ENOMEM);
+    group.raw[13] = 0;
+    for (int i = 0; i < device.max_total_mcast_qp_attach; ++i) {
+        group.raw[14] = static_cast<std::uint8_t>(i >> 8);
+        group.raw[15] = static_cast<std::uint8_t>(i);
+        ASSERT_EQ(soft::detach_mcast(qp, &group, 0), 0) << i;
+    }
+}
+
 /// Joins, leaves and receives as told.
 MILLRACE_CHILD(multicast_member) {
     Station station;

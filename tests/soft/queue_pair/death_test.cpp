@@ -49,6 +49,7 @@ TEST(Death, OfOnePeerLeavesOtherConnectionsAlone) {
     const auto failed = dying.left.complete();
     ASSERT_TRUE(failed);
     EXPECT_EQ(failed->status, IBV_WC_RETRY_EXC_ERR);
+    EXPECT_EQ(failed->vendor_err, soft::vendor_peer_ended);
     ASSERT_EQ(living.left.write(1, 0, 8, living.right.address, living.right.rkey), 0);
     const auto done = living.left.complete();
     ASSERT_TRUE(done);

@@ -2,7 +2,11 @@
 #include <poll.h>
 
 #include <cstdint>
+#include <string>
 
+#include <gmock/gmock.h>
+
+#include "millrace/base/log_output.hpp"
 #include "soft/endpoint.hpp"
 
 namespace millrace::test {
@@ -425,6 +429,21 @@ TEST(QueuePairErrors, DestroyingThePeerExhaustsTheRetries) {
     const auto done = pair.left.complete();
     ASSERT_TRUE(done);
     EXPECT_EQ(done->status, IBV_WC_RETRY_EXC_ERR);
+    EXPECT_EQ(done->vendor_err, soft::vendor_no_answer) << "its process lives";
+}
+
+TEST(QueuePairErrors, AGidIndexThatThePortDoesNotHaveIsRefusedInWords) {
+    EndpointOptions options;
+    options.alter = [](ibv_qp_attr& attributes) {
+        attributes.ah_attr.is_global = 1;
+        attributes.ah_attr.grh.sgid_index = 200;
+    };
+    Endpoint end{options};
+    std::string said;
+    base::set_log_sink([&said](auto, auto, std::string_view text) { said += text; });
+    EXPECT_EQ(end.connect(end.qp->qp_num), EINVAL);
+    base::set_log_sink({});
+    EXPECT_THAT(said, testing::HasSubstr("no GID of index 200"));
 }
 
 }  // namespace

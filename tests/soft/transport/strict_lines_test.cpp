@@ -112,6 +112,8 @@ MILLRACE_CHILD(strict_mistaken) {
         error = left.write(0x4d, 0, 64, right.address() - 24, key);
     } else if (what == "unknown key") {
         error = left.write(0x4d, 0, 64, right.address(), 0x777700);
+    } else if (what == "next key") {
+        error = left.write(0x4d, 0, 64, right.address(), key + 1);
     } else if (what == "other domain") {
         const Endpoint stranger;
         error = left.write(0x4d, 0, 64, stranger.address(), stranger.mr->rkey);
@@ -144,6 +146,7 @@ TEST(StrictLines, NameTheRequestTheQueuePairAndTheCauseOfAFailure) {
         {"before", {"remote access error", "24 bytes before the region"}},
         {"unknown key", {"remote access error", "no memory region with key 0x777700"}},
         {"deregistered", {"remote access error", "deregistered"}},
+        {"next key", {"remote access error", "or never given out"}},
         {"other domain", {"remote access error", "another protection domain"}},
         {"region access", {"remote access error", "without IBV_ACCESS_REMOTE_WRITE"}},
         {"queue pair access", {"remote invalid request error", "IBV_ACCESS_REMOTE_WRITE is not"}},

@@ -6,18 +6,30 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdint>
 
 #include "millrace/connect/link.hpp"
+#include "millrace/ring/send_window.hpp"
 
 namespace millrace::ring::detail {
 
 class CompletionSleeper : public connect::LinkParker {
   public:
-    explicit CompletionSleeper(connect::Link& link) noexcept
-        : connect::LinkParker{link}, link_{&link} {}
+    /// `window`: over the link's sends; it must outlive this.
+    CompletionSleeper(connect::Link& link, SendWindow& window) noexcept
+        : connect::LinkParker{link}, link_{&link}, windows_{&window, nullptr} {}
+    /// The one over the link's second queue pair, if this end posts there.
+    void reap_also(SendWindow& second) noexcept { windows_[1] = &second; }
 
+    /// What it has sent is complete, or will be: a queue that holds that is not armed to sleep.
+    void prepare() override {
+        for (SendWindow* const window : windows_) {
+            if (window != nullptr) (void)window->reap();
+        }
+        connect::LinkParker::prepare();
+    }
     Rest settle() override {
         if (is_late()) return Rest::nap;
         if (events_were_taken()) return Rest::look;
@@ -49,6 +61,7 @@ class CompletionSleeper : public connect::LinkParker {
 
   private:
     connect::Link* link_;
+    std::array<SendWindow*, 2> windows_;
     std::chrono::nanoseconds pause_ = std::chrono::nanoseconds::max();
     std::uint64_t sleeps_ = 0;
     std::uint64_t woken_ = 0;

@@ -39,6 +39,9 @@ class DataMover {
     /// The mover of this process; starts it for the first flow. It ends with the last one. It runs
     /// where the thread that started it may run. Throws std::system_error if no thread can be made.
     [[nodiscard]] static std::shared_ptr<DataMover> of_this_process();
+    /// In a child made by fork, which has no such thread: `mover` is its parent's, and is neither
+    /// used nor ended any more, as the thread may hold its lock for ever.
+    static void forget(std::shared_ptr<DataMover>& mover) noexcept;
 
     DataMover();
     DataMover(const DataMover&) = delete;

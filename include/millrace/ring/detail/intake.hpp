@@ -60,6 +60,8 @@ class IntakeBase {
     [[nodiscard]] std::uint64_t transfer_reads() const noexcept { return transfer_.posted(); }
     [[nodiscard]] std::uint64_t data_reads() const noexcept { return 0; }
     [[nodiscard]] std::uint64_t receives() const noexcept { return transfer_.receives(); }
+    /// In a child made by fork: nothing has come, and nobody takes what comes.
+    static void become_copy() noexcept {}
     /// Requests on another queue pair than the window's.
     [[nodiscard]] std::uint64_t posted_elsewhere() const noexcept {
         return transfer_.posted_elsewhere();
@@ -138,6 +140,7 @@ class Push2Intake final : public IntakeBase<D> {
         return chunks_.broken() || IntakeBase<D>::broken();
     }
     [[nodiscard]] std::uint64_t receives() const noexcept { return chunks_.posted(); }
+    void become_copy() noexcept { in_batches_ = false; }
 
   private:
     /// What was sent of the next chunk, if it is told of.

@@ -24,15 +24,10 @@ namespace millrace::ring {
 /// How an end is set up.
 enum class Joining : bool {
     at_once,  ///< the constructor waits for the other end's last word
-    later,    ///< unless that would take a wait, where the design allows it: see can_join_later
+    later,    ///< it comes within later calls of the end
 };
 
 namespace detail {
-
-/// Whoever has a mover, or a second queue pair, is made at once.
-[[nodiscard]] inline bool can_join_later(Design design, const Terms& terms) noexcept {
-    return design.mover == Mover::passive && !terms.own_transfer_queue;
-}
 
 class Join {
   public:
@@ -41,6 +36,10 @@ class Join {
 
     /// How often who sleeps elsewhere is to look, so that a peer that says no more is given up.
     static constexpr std::chrono::nanoseconds slice = std::chrono::milliseconds{100};
+    /// Says where this end's memory is, behind the words about a second queue pair if the link gets
+    /// one. `at_once`: waits for the other end's. Throws Error as Link::exchange.
+    [[nodiscard]] std::optional<Places> meet(const Places& mine, const Terms& terms, Joining joining,
+                                             const base::Deadline& deadline);
     /// Never throws: `empty`, or what ends it, of which failure() tells: 5 s of looks, too, as a
     /// listener gives (the time runs while somebody looks).
     [[nodiscard]] base::Status look(std::optional<Places>& theirs) noexcept;
@@ -58,6 +57,7 @@ class Join {
   private:
     connect::Link* link_;
     connect::LinkParker parker_;
+    std::optional<Places> mine_;  ///< to be said once the second queue pair is open
     base::Status ended_ = base::Status::ok;
     std::string failure_;
     std::chrono::nanoseconds left_{std::chrono::seconds{5}};

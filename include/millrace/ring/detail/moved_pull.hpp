@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "millrace/base/forks.hpp"
 #include "millrace/connect/link.hpp"
 #include "millrace/ring/counter.hpp"
 #include "millrace/ring/detail/data_mover.hpp"
@@ -42,7 +43,7 @@ class MovedPull final : public MovedFlow {
     /// Asks for a newer one: the mover READs it once.
     void want() noexcept {
         wanted_.store(true, std::memory_order_seq_cst);
-        mover_->notify();
+        if (mover_ != nullptr) mover_->notify();
     }
     /// True once a READ has failed: the counter will not go on.
     [[nodiscard]] bool broken() const noexcept { return broken_.load(std::memory_order_relaxed); }
@@ -56,6 +57,11 @@ class MovedPull final : public MovedFlow {
     [[nodiscard]] Next move() noexcept override;
 
   private:
+    friend base::ForkWatch;
+    void become_copy() noexcept {
+        DataMover::forget(mover_);
+        broken_.store(true, std::memory_order_relaxed);
+    }
     /// True: the READ has brought another word.
     [[nodiscard]] bool take() noexcept;
 
@@ -66,6 +72,7 @@ class MovedPull final : public MovedFlow {
     std::atomic<bool> broken_{false};
     alignas(cache_line) std::atomic<bool> wanted_{false};
     alignas(cache_line) std::atomic<std::uint64_t> word_;
+    base::ForkWatch fork_watch_{*this};
 };
 
 }  // namespace millrace::ring::detail

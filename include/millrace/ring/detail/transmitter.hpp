@@ -97,6 +97,11 @@ class TransmitterBase {
     [[nodiscard]] base::Status ended() const noexcept { return ended_; }
     /// Nothing goes any more: this end has said so.
     void closed() noexcept { ended_ = base::Status::closed; }
+    /// In a child made by fork.
+    void become_copy() noexcept {
+        if (ended_ == base::Status::ok) ended_ = base::Status::peer_lost;
+    }
+    [[nodiscard]] bool is_copy() const noexcept { return window_.is_copy(); }
     /// Bytes of laid items that fit in the peer's ring, and, where items wait, in ours.
     [[nodiscard]] std::uint64_t peer_room() const noexcept {
         const std::uint64_t used = laid_ - consumed();
