@@ -44,6 +44,9 @@ void validate(const LinkOptions& options) {
     if (options.service.empty() || options.service.size() > max_name ||
         printable(options.service, 4 * max_name) != options.service) {
         cause = fmt::format("a service name has 1 to {} printable bytes", max_name);
+    } else if (options.protocol.name.size() > max_name ||
+               printable(options.protocol.name, 4 * max_name) != options.protocol.name) {
+        cause = fmt::format("a protocol's name has at most {} printable bytes", max_name);
     } else if (options.max_send_requests == 0) {
         cause = "a link needs at least one send request";
     } else if (options.accepted.empty()) {
@@ -105,6 +108,7 @@ void Handshake::create_queue_pair() {
     own.transport = link.transport;
     own.service = options_.service;
     own.service_version = options_.service_version;
+    own.protocol = options_.protocol;
     own.process = static_cast<std::uint32_t>(getpid());
     own.host = printable(host_name(), max_name);
     own.has_secret = has_secret();
@@ -233,8 +237,30 @@ void Handshake::check_peer() const {
             fmt::format("it has version {} of the service '{}', this end {}",
                         options_.service_version, options_.service, other.service_version)};
     }
+    check_protocol();
     check_transport();
     if (state_->transport != Transport::tcp) check_device();
+}
+
+void Handshake::check_protocol() const {
+    const Protocol& ours = options_.protocol;
+    const Protocol& theirs = state_->other.protocol;
+    if (ours.name.empty() || theirs.name.empty()) return;
+    if (theirs.name != ours.name) {
+        throw Failure{
+            base::ErrorCode::refused,
+            fmt::format("the peer speaks the protocol '{}', this end '{}'", theirs.name, ours.name),
+            "check the address: another program answers there",
+            fmt::format("it speaks the protocol '{}', this end '{}'", ours.name, theirs.name)};
+    }
+    if (theirs.version != ours.version) {
+        throw Failure{base::ErrorCode::version_mismatch,
+                      fmt::format("the peer has version {} of the protocol '{}', this end {}",
+                                  theirs.version, ours.name, ours.version),
+                      "run programs of the same version at both ends",
+                      fmt::format("it has version {} of the protocol '{}', this end {}",
+                                  ours.version, ours.name, theirs.version)};
+    }
 }
 
 // The accepting side goes by what the connecting one has chosen, or refuses.

@@ -85,6 +85,7 @@ class Handshake {
     void check_transport() const;
     void check_secrets() const;
     void check_peer() const;
+    void check_protocol() const;
     void check_device() const;
     void connect_queue_pair();
     void say(const std::vector<std::byte>& frame);

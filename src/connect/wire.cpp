@@ -148,6 +148,8 @@ std::vector<std::byte> encode(const Hello& hello) {
     writer.integer(static_cast<std::uint8_t>(hello.transport), 1);
     writer.integer(hello.datagram_key, 4);
     writer.integer(hello.listener, 4);
+    writer.text(hello.protocol.name, max_name);
+    writer.integer(hello.protocol.version, 4);
     const auto body = writer.take();
     return encode_frame(FrameType::hello, body);
 }
@@ -210,6 +212,10 @@ Hello decode_hello(std::span<const std::byte> body) {
     hello.transport = static_cast<Transport>(transport);
     hello.datagram_key = reader.integer<std::uint32_t>();
     if (!reader.at_end()) hello.listener = reader.integer<std::uint32_t>();
+    if (!reader.at_end()) {
+        hello.protocol.name = reader.text(max_name);
+        hello.protocol.version = reader.integer<std::uint32_t>();
+    }
     // 24 bits on the wire of every RDMA network.
     if (hello.queue_pair.number > 0xffffff || hello.queue_pair.packet_sequence > 0xffffff) {
         reader.malformed();

@@ -95,6 +95,7 @@ struct Hello {
     std::uint32_t datagram_key = 0;  ///< by `ud`: the Q_Key that datagrams to this end need
     /// Of those that share the address, as LinkOptions::listener; of whoever connects.
     std::uint32_t listener = LinkOptions::any_listener;
+    Protocol protocol{};  ///< of the program
 };
 
 /// The queue pair is connected, or will be as soon as the proof has been looked at.

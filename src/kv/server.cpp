@@ -79,6 +79,7 @@ Server::~Server() = default;
 
 Server Server::listen(const connect::Address& address, ServerOptions options) {
     options.messages.max_request_bytes = longest_request;
+    options.messages.service = server_service;
     message::ServerGroup messages =
         message::ServerGroup::listen(address, options.messages, options.threads);
     return Server{std::make_unique<State>(std::move(messages), options)};

@@ -91,7 +91,9 @@ void Client::State::connect(const Deadline& deadline) {
     if (channel_options.endpoint == nullptr && options.transport != connect::Transport::tcp) {
         channel_options.endpoint = connect::Endpoint::shared();
     }
-    connect::LinkOptions link = link_options(channel_options, server_service);
+    connect::LinkOptions link =
+        link_options(channel_options, {options.service, server_service.version});
+    link.protocol = options.protocol;
     link.transport = options.transport;
     // Nobody else knows the session.
     if (options.resumes && !session.is_none()) link.listener = welcomed.server;

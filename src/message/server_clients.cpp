@@ -198,7 +198,9 @@ namespace {
 struct Made {
     Made(const ServerOptions& options, const ChannelOptions& channel,
          const std::shared_ptr<HeldBytes>& held)
-        : link{link_options(channel, server_service)}, wires{options, link, held} {
+        : link{link_options(channel, {options.service, server_service.version})},
+          wires{options, link, held} {
+        link.protocol = options.protocol;
         link.accepted = options.transports;
         if (options.receives == Receives::shared) {
             shared =

@@ -18,7 +18,7 @@ struct Service {
     std::uint32_t version = 1;
 };
 
-/// A Server, for its Client.
+/// A Server, for its Client, unless they say to be of another kind; the version is the same then.
 extern const Service server_service;
 
 /// Throws Error (invalid_argument).

@@ -195,6 +195,7 @@ Path connect_path(const connect::Address& address, ClientOptions& options,
         said.requests = design.request;
         said.answers = design.response;
         said.large.keeps_order = true;
+        said.service = server_service;
         try {
             if (design.connection == Connection::dispatcher) {
                 return Path{options.dispatcher, address, said, deadline};

@@ -313,6 +313,7 @@ Server& Server::operator=(Server&&) noexcept = default;
 Server::~Server() = default;
 
 Server Server::listen(const connect::Address& address, ServerOptions options) {
+    options.messages.service = server_service;
     message::ServerGroup messages =
         message::ServerGroup::listen(address, options.messages, options.threads);
     return Server{std::make_unique<State>(std::move(messages), options)};

@@ -206,6 +206,57 @@ TEST(Handshake, RefusesAnotherVersionOfAService) {
                 HasSubstr("the peer has version 4 of the service 'flow', this end 3"));
 }
 
+TEST(Handshake, ComparesTheProtocolsOfProgramsWhereBothNameOne) {
+    const Protocol none;
+    const Protocol orders{.name = "orders", .version = 2};
+    struct Case {
+        Protocol listens;
+        Protocol connects;
+        ErrorCode code;      ///< closed: it is taken
+        const char* told{};  ///< to who connects
+        const char* heard{};
+    };
+    for (const Case& one :
+         {Case{orders, orders, ErrorCode::closed}, Case{orders, none, ErrorCode::closed},
+          Case{none, orders, ErrorCode::closed},
+          Case{orders,
+               {.name = "orders", .version = 3},
+               ErrorCode::version_mismatch,
+               "it has version 2 of the protocol 'orders', this end 3; run programs of the same",
+               "the peer has version 3 of the protocol 'orders', this end 2"},
+          Case{orders,
+               {.name = "bills", .version = 2},
+               ErrorCode::refused,
+               "it speaks the protocol 'orders', this end 'bills'; check the address",
+               "the peer speaks the protocol 'bills', this end 'orders'"}}) {
+        for (const Transport transport : {Transport::rc, Transport::tcp}) {
+            Listener listener = Listener::listen(
+                fresh_address(),
+                {.protocol = one.listens, .accepted = {Transport::rc, Transport::tcp}});
+            const LinkOptions options{.protocol = one.connects, .transport = transport};
+            auto accepted = std::async(std::launch::async, [&] {
+                if (one.code != ErrorCode::closed) {
+                    return error_of([&] { (void)listener.accept_one(soon()); });
+                }
+                Link link = listener.accept_one(soon());
+                return base::Error{ErrorCode::closed, "", "", "", ""};
+            });
+            if (one.code == ErrorCode::closed) {
+                const Link link = connect(listener.address(), options, soon());
+                EXPECT_EQ(accepted.get().code(), ErrorCode::closed);
+                continue;
+            }
+            const base::Error error =
+                error_of([&] { (void)connect(listener.address(), options, soon()); });
+            EXPECT_EQ(error.code(), one.code);
+            EXPECT_THAT(error.what(), HasSubstr(one.told));
+            const base::Error other = accepted.get();
+            EXPECT_EQ(other.code(), one.code);
+            EXPECT_THAT(other.what(), HasSubstr(one.heard));
+        }
+    }
+}
+
 TEST(Handshake, RefusesASoftDeviceOfAnotherFabric) {
     if (!default_device_is_soft()) GTEST_SKIP() << "fabrics belong to the soft device";
     Listener listener = Listener::listen(fresh_address());

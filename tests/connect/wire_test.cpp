@@ -71,6 +71,7 @@ Hello sample() {
     hello.transport = Transport::ud;
     hello.datagram_key = 0x11223344;
     hello.listener = 5;
+    hello.protocol = {.name = "orders", .version = 9};
     return hello;
 }
 
@@ -119,13 +120,23 @@ TEST(Wire, CarriesAHelloUnchanged) {
     EXPECT_EQ(got.transport, sent.transport);
     EXPECT_EQ(got.datagram_key, sent.datagram_key);
     EXPECT_EQ(got.listener, sent.listener);
+    EXPECT_EQ(got.protocol.name, sent.protocol.name);
+    EXPECT_EQ(got.protocol.version, sent.protocol.version);
     EXPECT_FALSE(wire.buffer.next(max_handshake_body)) << "nothing is left";
 }
 
-TEST(Wire, TakesAHelloThatAsksForNoListener) {
+/// What older releases do not say: a listener, and behind it the program's protocol.
+constexpr std::size_t protocol_bytes = 2 + std::string_view{"orders"}.size() + 4;
+constexpr std::size_t listener_bytes = 4;
+
+TEST(Wire, TakesAHelloThatAsksForNoListenerAndOneThatNamesNoProtocol) {
     const std::vector<std::byte> frame = encode(sample());
     const auto body = body_of(frame);
-    EXPECT_EQ(decode_hello(body.first(body.size() - 4)).listener, LinkOptions::any_listener);
+    const Hello nameless = decode_hello(body.first(body.size() - protocol_bytes));
+    EXPECT_EQ(nameless.listener, sample().listener);
+    EXPECT_TRUE(nameless.protocol.name.empty());
+    EXPECT_EQ(decode_hello(body.first(body.size() - protocol_bytes - listener_bytes)).listener,
+              LinkOptions::any_listener);
 }
 
 TEST(Wire, HasTheByteOrderItsDrawingSays) {
@@ -211,7 +222,10 @@ TEST(Wire, RefusesAHelloCutShortAnywhere) {
     const std::vector<std::byte> frame = encode(sample());
     const auto body = body_of(frame);
     for (std::size_t size = 0; size < body.size(); ++size) {
-        if (size == body.size() - 4) continue;  // one that asks for no listener
+        if (size == body.size() - protocol_bytes ||
+            size == body.size() - protocol_bytes - listener_bytes) {
+            continue;
+        }
         EXPECT_THROW((void)decode_hello(body.first(size)), Failure) << size;
     }
     EXPECT_NO_THROW((void)decode_hello(body));

@@ -533,7 +533,8 @@ TEST(KvServerAlone, DumpsFromWhereverAClientSays) {
 
 TEST(KvServerAlone, RefusesWhatIsNoRequest) {
     Serving serving{{.permitted = {.dump = true}}};
-    auto raw = message::Client::connect(serving.server().address(), {}, soon());
+    auto raw = message::Client::connect(serving.server().address(),
+                                        {.service = std::string{server_service}}, soon());
     const auto code_of = [&](std::span<const std::byte> payload, std::uint16_t command) {
         std::vector<std::byte> answer;
         EXPECT_EQ(raw.call(payload, answer, soon(), command), message::Outcome::ok);
@@ -798,7 +799,7 @@ TEST_P(KvServerBy, RefusesAClientOfAnotherVersionAndTellsIt) {
         try {
             (void)connect::connect(
                 serving.server().address(),
-                {.service = "message server", .service_version = version, .transport = GetParam()},
+                {.service = "key-value store", .service_version = version, .transport = GetParam()},
                 soon());
             ADD_FAILURE() << "version " << version << " was taken";
         } catch (const base::Error& error) {

@@ -64,7 +64,8 @@ INSTANTIATE_TEST_SUITE_P(Designs, EveryDesign,
 
 /// Whether bytes of a WRITE land in order, as the device of this test says.
 bool lands_in_order(const connect::Address& server) {
-    message::Client client = message::Client::connect(server, {}, patience());
+    message::Client client =
+        message::Client::connect(server, {.service = std::string{server_service}}, patience());
     return client.link().writes_in_order();
 }
 

@@ -147,7 +147,8 @@ class LyingServer {
   public:
     explicit LyingServer(unsigned seed)
         : random_{seed},
-          server_{message::Server::listen(unique_address(), {})},
+          server_{
+              message::Server::listen(unique_address(), {.service = std::string{server_service}})},
           thread_{server_, [this](message::Server& its) {
                       return its.serve([this](message::Request& request) { lie(request); },
                                        Deadline::never());
@@ -257,8 +258,9 @@ TEST_P(SharedByLiars, EndEachCallOnceAndServeTheOthers) {
 /// A process that says what it likes, by a dispatcher's connection.
 TEST(LiarsByADispatcher, WhoCallWhatIsNoneAreAnsweredAndSoAreTheOthers) {
     Running running;
-    auto dispatcher =
-        message::Dispatcher::connect(std::vector{running.server.address()}, {}, patience());
+    auto dispatcher = message::Dispatcher::connect(
+        std::vector{running.server.address()}, {.client = {.service = std::string{server_service}}},
+        patience());
     std::jthread thread{[&] {
         dispatcher.adopt();
         (void)dispatcher.run(Deadline::never());

@@ -102,7 +102,8 @@ TEST(SetUp, RefusesAnotherRequestOrResponse) {
 }
 
 TEST(SetUp, RefusesAServerThatKnowsNoProcedures) {
-    message::Server server = message::Server::listen(unique_address());
+    message::Server server =
+        message::Server::listen(unique_address(), {.service = std::string{server_service}});
     std::thread serving{[&] {
         server.adopt();
         EXPECT_EQ(server.serve([](message::Request& request) { (void)request.answer({}); },
@@ -114,6 +115,59 @@ TEST(SetUp, RefusesAServerThatKnowsNoProcedures) {
     server.stop();
     serving.join();
     server.adopt();
+}
+
+TEST(SetUp, RefusesServersAndClientsOfAnotherKindAndTellsBothWhatTheOtherIs) {
+    message::Server echo = message::Server::listen(unique_address());
+    std::thread serving{[&] {
+        echo.adopt();
+        EXPECT_EQ(echo.serve([](message::Request& request) { (void)request.answer({}); },
+                             base::Deadline::never()),
+                  base::Status::closed);
+    }};
+    const base::Error at_echo =
+        error_of([&] { (void)Client::connect<>(echo.address(), {}, patience()); });
+    EXPECT_EQ(at_echo.code(), base::ErrorCode::refused);
+    EXPECT_NE(std::string{at_echo.what()}.find(
+                  "it offers the service 'message server', this end 'rpc server'"),
+              std::string::npos)
+        << at_echo.what();
+    echo.stop();
+    serving.join();
+    echo.adopt();
+
+    Running running;
+    const base::Error at_rpc =
+        error_of([&] { (void)message::Client::connect(running.server.address(), {}, patience()); });
+    EXPECT_EQ(at_rpc.code(), base::ErrorCode::refused);
+    EXPECT_NE(std::string{at_rpc.what()}.find(
+                  "it offers the service 'rpc server', this end 'message server'"),
+              std::string::npos)
+        << at_rpc.what();
+}
+
+TEST(SetUp, ComparesTheProtocolThatAProgramNames) {
+    ServerOptions named;
+    named.messages.protocol = {.name = "orders", .version = 2};
+    Running running{named};
+    Dispatching dispatching;
+    for (const bool is_shared : {false, true}) {
+        ClientOptions options;
+        if (is_shared) {
+            options.design = Design{.connection = Connection::dispatcher};
+            options.dispatcher = dispatching.dispatcher;
+        }
+        // Who names none, as a tool that looks at any server, is taken.
+        EXPECT_TRUE(running.connect<Add>(ClientOptions{options}).call<Add>({}, patience()).ok());
+        options.messages.protocol = {.name = "orders", .version = 2};
+        EXPECT_TRUE(running.connect<Add>(ClientOptions{options}).call<Add>({}, patience()).ok());
+        options.messages.protocol.version = 3;
+        EXPECT_EQ(error_of([&] { (void)running.connect<Add>(ClientOptions{options}); }).code(),
+                  base::ErrorCode::version_mismatch);
+        options.messages.protocol.name = "bills";
+        EXPECT_EQ(error_of([&] { (void)running.connect<Add>(ClientOptions{options}); }).code(),
+                  base::ErrorCode::refused);
+    }
 }
 
 // --- the structural prefix rule

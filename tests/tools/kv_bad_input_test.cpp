@@ -11,6 +11,7 @@
 #include "millrace/base/deadline.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/connect/link.hpp"
+#include "millrace/message/server.hpp"
 #include "support/child_process.hpp"
 #include "support/command.hpp"
 #include "tools/kv_command.hpp"
@@ -236,7 +237,7 @@ TEST_F(KvBadInput, AClientOfAnotherVersion) {
     for (const char* transport : {"rc", "uc", "ud", "tcp"}) {
         try {
             (void)connect::connect(connect::Address::parse(address_),
-                                   {.service = "message server",
+                                   {.service = "key-value store",
                                     .service_version = 1000,
                                     .transport = connect::parse_transport(transport).value()},
                                    patience());
@@ -248,10 +249,29 @@ TEST_F(KvBadInput, AClientOfAnotherVersion) {
     expect_nothing_is_lost();
 }
 
+TEST_F(KvBadInput, AServerOfAnotherKind) {
+    message::Server echo = message::Server::listen(connect::Address::parse(address_));
+    std::jthread serving{[&] {
+        echo.adopt();
+        EXPECT_EQ(
+            echo.serve([](message::Request& request) { (void)request.answer(request.payload()); },
+                       patience()),
+            base::Status::closed);
+    }};
+    for (const char* word : {"set", "get"}) {
+        const CommandOutcome outcome =
+            ask(word == std::string{"set"} ? std::vector<std::string>{"set", "k", "v"}
+                                           : std::vector<std::string>{"get", "k"});
+        expect_failure(outcome,
+                       "it offers the service 'message server', this end 'key-value store'");
+    }
+    echo.stop();
+}
+
 TEST_F(KvBadInput, AServerOfAnotherVersion) {
     auto listener =
         connect::Listener::listen(connect::Address::parse(address_),
-                                  {.service = "message server",
+                                  {.service = "key-value store",
                                    .service_version = 1000,
                                    .accepted = {connect::Transport::rc, connect::Transport::tcp}});
     for (const char* transport : {"rc", "tcp"}) {
@@ -264,7 +284,7 @@ TEST_F(KvBadInput, AServerOfAnotherVersion) {
             }
         }};
         const CommandOutcome outcome = ask({"get", "k", "--transport", transport});
-        expect_failure(outcome, "version 1000 of the service 'message server'");
+        expect_failure(outcome, "version 1000 of the service 'key-value store'");
         expect_failure(outcome, "run the same release at both ends");
     }
 }

@@ -1,5 +1,6 @@
 // `millrace rpc` as a user runs it: a look at a server of typed calls.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <cstdint>
@@ -8,6 +9,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "millrace/kv/server.hpp"
 #include "millrace/rpc/client.hpp"
 #include "millrace/rpc/server.hpp"
 #include "support/child_process.hpp"
@@ -83,6 +85,24 @@ TEST_F(RpcList, WritesJson) {
     EXPECT_LE(document[0]["latency_ns"]["p50"], document[0]["latency_ns"]["max"]);
     EXPECT_GT(document[0]["latency_ns"]["max"], 0);
     EXPECT_EQ(document[1]["failed"], 1);
+}
+
+MILLRACE_CHILD(unlisted_store) {
+    kv::Server server =
+        kv::Server::listen(connect::Address::parse(arguments[0]), kv::ServerOptions{});
+    test::say("serving");
+    (void)server.serve(base::Deadline::never());
+    return 0;
+}
+
+TEST(RpcUsage, SaysThatAStoreIsNoServerOfProcedures) {
+    const std::string address = "unix:@millrace-rpc-store-" + std::to_string(getpid());
+    ChildProcess store = ChildProcess::start("unlisted_store", {address});
+    ASSERT_EQ(store.read_line(), "serving");
+    const CommandOutcome outcome = run_command({"rpc", "list", address});
+    EXPECT_TRUE(outcome.exit.exited_with(1)) << outcome.text;
+    EXPECT_NE(outcome.text.find("'key-value store'"), std::string::npos) << outcome.text;
+    store.kill_and_wait();
 }
 
 TEST(RpcUsage, SaysWhatIsWrong) {

@@ -4,7 +4,7 @@
 //
 // The handshake (over TCP or a Unix socket, which stays open as liveness signal):
 //   both send   Hello { magic, protocol version, header size, capabilities, service name and
-//               version, queue pair address, MTU, limits }
+//               version, queue pair address, MTU, limits, the program's protocol and its version }
 //   both        check, connect their queue pair (INIT → RTR → RTS)
 //   both send   Ready or Refused { reason }, and wait for the other's
 // With a secret (admission.hpp), whoever accepts sends a challenge first, and its Hello only to who
@@ -81,10 +81,18 @@ struct DatagramService {
     std::uint32_t key = 0;  ///< its Q_Key
 };
 
+/// What a program says over a connection, and which version of that, in its own words.
+struct Protocol {
+    std::string name{};  ///< of at most 64 printable bytes; empty: the program does not say
+    std::uint32_t version = 0;
+};
+
 struct LinkOptions {
     /// Who talks: both ends must say the same, or the handshake is refused by name.
     std::string service = "link";
     std::uint32_t service_version = 1;
+    /// The program's: where both ends name one, name and version must be the same.
+    Protocol protocol{};
     std::shared_ptr<Endpoint> endpoint{};  ///< null: Endpoint::shared()
     std::uint32_t max_send_requests = 128;
     std::uint32_t max_receive_requests = 16;

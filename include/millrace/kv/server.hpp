@@ -34,7 +34,8 @@ struct Permissions {
 
 struct ServerOptions {
     StoreOptions store{};
-    /// Requests are as long as the longest item, whatever this says of max_request_bytes.
+    /// Requests are as long as the longest item, whatever this says of max_request_bytes; and it is
+    /// a key-value store, whatever it says of `service`.
     message::ServerOptions messages{};
     /// Those that serve. Any of them may have any key: the store is one for all.
     message::ServerThreads threads{};

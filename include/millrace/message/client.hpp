@@ -44,6 +44,11 @@
 namespace millrace::message {
 
 struct ClientOptions {
+    /// What kind of server it is for, as ServerOptions::service.
+    std::string service = "message server";
+    /// What the program says to the server, and which version of that. Where the server names a
+    /// protocol, too, and that is another one, connect() throws Error: refused; version_mismatch.
+    connect::Protocol protocol{};
     /// Bytes of the ring for answers: a power of two from 128 B to 1 GiB, and at most what the
     /// server allows (ServerOptions::max_client_ring_bytes).
     std::size_t ring_bytes = std::size_t{16} << 10;

@@ -62,6 +62,12 @@ struct ServerOptions {
     /// from 1 to 64: as many words of 8 bytes are scanned for each.
     std::size_t shared_bytes = std::size_t{4} << 20;
     std::uint32_t shared_packets = 8;
+    /// What it is to its clients, who say the same, or both ends are told what the other one is:
+    /// for those who make another kind of server of it, as rpc::Server and kv::Server do.
+    std::string service = "message server";
+    /// What the program says to its clients, and which version of that: compared by the handshake
+    /// with ClientOptions::protocol where both name one.
+    connect::Protocol protocol{};
     /// Clients at a time, 1 to 65,536, those included whose channel broke and who may come back.
     /// One more is refused, with the reason. Of all servers of a group together.
     std::uint32_t max_clients = 1024;

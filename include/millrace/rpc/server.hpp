@@ -47,7 +47,8 @@
 namespace millrace::rpc {
 
 struct ServerOptions {
-    /// Of the sessions beneath: clients, rings, windows, the longest request.
+    /// Of the sessions beneath: clients, rings, windows, the longest request. `service` is ours to
+    /// say; `protocol` is the program's.
     message::ServerOptions messages{};
     /// Those that serve. Where there are several, each has clients of its own
     /// (message::ServerGroup), and handlers are called by all of them.
