@@ -75,7 +75,7 @@ const std::vector<Facts> all_facts{
      {"domain", "number", "parent_of", "thread_domain"},
      {"objects/create_domain.cpp"},
      {"objects/memory_region.cpp", "objects/create_extended_completion_queue.cpp"}},
-    {"MemoryWindow", "process/memory_window.hpp", {"key"}, {"objects/bind_window.cpp"}},
+    {"MemoryWindow", "process/memory_window.hpp", {"first_key"}, {"objects/bind_window.cpp"}},
     {"PeerLife", "system/liveness.hpp", {"lifeline", "process"}, {"fabric/peer_node.cpp"}},
 };
 

@@ -24,7 +24,7 @@ ibv_mw* alloc_mw(ibv_pd* pd, ibv_mw_type type) noexcept {
     std::uint32_t key = 0;
     try {
         auto window = std::make_unique<MemoryWindow>();
-        window->rkey = window->key = key = process.node().regions().add_window();
+        window->rkey = window->first_key = key = process.node().regions().add_window();
         if (key == 0) return refused(ENOMEM);
         window->context = pd->context;
         window->pd = pd;

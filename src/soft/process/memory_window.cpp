@@ -37,7 +37,7 @@ LocalOperation local_operation_of(const ibv_send_wr& wr, std::uint32_t flags,
     const ibv_mw_bind_info& info = wr.bind_mw.bind_info;
     operation.window = static_cast<MemoryWindow*>(wr.bind_mw.mw);
     // Whatever the program gave for the others.
-    operation.key = (operation.window->key & ~0xffU) | (wr.bind_mw.rkey & 0xff);
+    operation.key = (operation.window->first_key & ~0xffU) | (wr.bind_mw.rkey & 0xff);
     if (info.mr != nullptr) {
         operation.region = static_cast<MemoryRegion*>(info.mr)->registration.get();
     }

@@ -37,7 +37,7 @@ struct WindowBinding {
 };
 
 struct MemoryWindow : ibv_mw {
-    std::uint32_t key = 0;        ///< its first; of later ones the program chooses the low 8 bits
+    std::uint32_t first_key = 0;  ///< of later ones the program chooses the low 8 bits
     std::atomic<int> waiting{0};  ///< requests in send queues that name it
 
     [[nodiscard]] WindowBinding& binding(WindowsHeld) noexcept { return binding_; }
