@@ -197,7 +197,7 @@ void Client::State::take_welcome(const Welcome& welcome) {
     is_dense = welcome.polling == Polling::dense && options.requests == Transfer::write &&
                !line->is_wire();
     if (welcome.reads_large && options.large.allowed && !line->is_wire()) {
-        line->agree(options.large);
+        line->agree(options.large, Line::Excess::in_pieces);
     }
     owes_hint = holds_hints = is_batching = false;
     awaits_in_ring = !line->is_wire() && options.answers == Transfer::write;

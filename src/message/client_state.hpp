@@ -765,15 +765,18 @@ struct Client::State {
             // An answer that was just asked for is hardly there.
             if (again != base::Status::empty || !is_quiet()) status = attempt();
             if (status == again) {
+                // Each piece of a long message ends a wait: who receives one is not idle.
+                const std::uint64_t before = line->progress();
                 const base::Status waited = wait(deadline, [&] {
                     if (again == base::Status::empty && is_quiet()) return false;
                     if (!line->is_wire()) {
                         core().waiting_for_room = again == base::Status::full || !line->is_clear();
                     }
                     status = attempt();
-                    return status != again;
+                    return status != again || line->progress() != before;
                 });
                 if (waited != base::Status::ok) return waited;
+                if (status == again) continue;
             }
             if (!may_resume(status) || !resumes(deadline, status)) return status;
         }

@@ -138,6 +138,7 @@ class DatagramWire final : public Wire {
     [[nodiscard]] std::uint64_t flushed_bytes() const noexcept override {
         return stream_->flushed_bytes();
     }
+    [[nodiscard]] std::uint64_t progress() const noexcept override { return stream_->progress(); }
 
     [[nodiscard]] base::StandingParker& parker() noexcept override { return parker_; }
     [[nodiscard]] std::span<const int> news() override { return news_; }

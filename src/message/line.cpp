@@ -42,11 +42,10 @@ base::Status Line::look_at_fetched(std::span<const std::byte>& message) {
 base::Status Line::look_at_wire(std::span<const std::byte>& message) {
     end_rest();
     const base::Status status = wire_->look(message);
-    if (status == base::Status::ok) ++wire_activity_;
     if (wire_readiness_ == nullptr) return status;
     if (status != base::Status::empty) {
         wire_readiness_->wake();
-    } else if (!wire_readiness_->stays_awake(wire_activity_)) {
+    } else if (!wire_readiness_->stays_awake(wire_->progress())) {
         rest();
     }
     return status;
@@ -181,7 +180,6 @@ base::Status Line::claim_otherwise(std::size_t size, std::span<std::byte>& place
 base::Status Line::commit_otherwise(std::size_t size) noexcept {
     // What was claimed before others had to wait goes before them.
     if (!is_wire()) return core_->commit(size, frame_whole);
-    ++wire_activity_;
     const base::Status status = wire_->commit(size);
     // A program's loop is to come here once more.
     if (wire_readiness_ != nullptr && wire_->holds_back()) wire_readiness_->wake();
@@ -198,11 +196,7 @@ base::Status Line::try_send_otherwise(const SessionHead& head, std::span<const s
 }
 
 base::Status Line::send_otherwise(const SessionHead& head, std::span<const std::byte> payload) {
-    // Nothing but these: a welcome is said while the client has agreed to nothing yet.
-    SessionHeader header;
-    const bool may_be_read = parse(head, header) && (header.kind == SessionKind::request ||
-                                                     header.kind == SessionKind::answer);
-    if (may_be_read && has_agreed() && sizeof head + payload.size() > core_->longest_here) {
+    if (is_to_be_read(head, sizeof head + payload.size())) {
         std::span<std::byte> place;
         if (claim_large(payload.size(), place)) {
             std::memcpy(place.data(), payload.data(), payload.size());
@@ -212,11 +206,48 @@ base::Status Line::send_otherwise(const SessionHead& head, std::span<const std::
     return keep(head, payload);
 }
 
-base::Status Line::keep(const SessionHead& head, std::span<const std::byte> payload) {
-    if (is_wire()) {
-        ++wire_activity_;
-        return wire_->send(head, payload);
+bool Line::is_to_be_read(const SessionHead& head, std::size_t bytes) const noexcept {
+    if (!announces() || bytes <= core_->longest_here) return false;
+    // Nothing but these: a welcome is said while the client has agreed to nothing yet.
+    SessionHeader header;
+    return parse(head, header) &&
+           (header.kind == SessionKind::request || header.kind == SessionKind::answer);
+}
+
+bool Line::is_to_be_read(std::span<const std::byte> message) const noexcept {
+    SessionHead head;
+    if (!announces() || message.size() <= core_->longest_here) return false;
+    std::memcpy(&head, message.data(), sizeof head);
+    return is_to_be_read(head, message.size());
+}
+
+bool Line::announce_front() noexcept {
+    std::vector<std::byte>& message = waiting_.front();
+    const std::size_t size = message.size() - session_head_bytes;
+    Rendezvous::Announced announced;
+    try {
+        std::span<std::byte> place;
+        // In pieces it would take many times as long, and so would all that is behind it.
+        if (!claim_large(size, place)) return !has_announced();
+        SessionHead head;
+        std::memcpy(&head, message.data(), sizeof head);
+        std::memcpy(place.data(), message.data() + sizeof head, size);
+        announced = large_->announce(head, size);
+    } catch (const std::bad_alloc&) {
+        return true;  // then in pieces
     }
+    waiting_bytes_ -= message.size();
+    flushed_bytes_ += message.size();
+    message.resize(sizeof announced.head + sizeof announced.where);
+    std::memcpy(message.data(), &announced.head, sizeof announced.head);
+    std::memcpy(message.data() + sizeof announced.head, announced.where.data(),
+                sizeof announced.where);
+    waiting_bytes_ += message.size();
+    return true;
+}
+
+base::Status Line::keep(const SessionHead& head, std::span<const std::byte> payload) {
+    if (is_wire()) return wire_->send(head, payload);
     std::vector<std::byte> message(sizeof head + payload.size());
     std::memcpy(message.data(), &head, sizeof head);
     if (!payload.empty()) std::memcpy(message.data() + sizeof head, payload.data(), payload.size());
@@ -231,6 +262,10 @@ base::Status Line::keep(const SessionHead& head, std::span<const std::byte> payl
 base::Status Line::flush() noexcept {
     if (is_wire()) return wire_->flush();
     while (!waiting_.empty()) {
+        if (excess_ == Excess::waits && begun_ == 0 && is_to_be_read(waiting_.front()) &&
+            !announce_front()) {
+            return base::Status::full;
+        }
         const std::span<const std::byte> whole = waiting_.front();
         const std::size_t at_once = core_->max_piece();
         std::size_t length = whole.size() - begun_;
@@ -260,8 +295,9 @@ base::Status Line::flush() noexcept {
 
 // --- large messages
 
-void Line::agree(const LargeMessages& setting) noexcept {
+void Line::agree(const LargeMessages& setting, Excess excess) noexcept {
     agreed_ = setting;
+    excess_ = excess;
     if (!setting.allowed || setting.longer_than == LargeMessages::never) return;
     constexpr std::size_t least = 48;  // as an announcement takes that
     const std::size_t longest = setting.longer_than == 0
@@ -292,8 +328,7 @@ Rendezvous& Line::large() {
 }
 
 bool Line::claim_large(std::size_t size, std::span<std::byte>& place) {
-    return has_agreed() && agreed_.longer_than != LargeMessages::never &&
-           large().claim(size, place);
+    return announces() && large().claim(size, place);
 }
 
 base::Status Line::commit_large(const SessionHead& head, std::size_t size) {

@@ -294,9 +294,14 @@ class Line {
 
     // --- large messages
 
+    /// Who announces more than `max_bytes` of large messages.
+    enum class Excess : std::uint8_t {
+        in_pieces,  ///< sends the next one in pieces
+        waits,      ///< until the peer has READ some, which nobody rings for: it looks by a clock
+    };
     /// Both ends have agreed to announce what is longer than `setting` says. Only of rings, and
     /// before anything large is sent.
-    void agree(const LargeMessages& setting) noexcept;
+    void agree(const LargeMessages& setting, Excess excess) noexcept;
     [[nodiscard]] bool has_agreed() const noexcept { return agreed_.allowed; }
     /// Room for a payload that claim() does not take, to be filled and committed. False: send() it.
     [[nodiscard]] bool claim_large(std::size_t size, std::span<std::byte>& place);
@@ -364,6 +369,10 @@ class Line {
 
     // --- waiting, of a client
 
+    /// Another number, once something has come or goes on, be it a piece of a message.
+    [[nodiscard]] std::uint64_t progress() const noexcept {
+        return is_wire() ? wire_->progress() : core_->activity() + fetch_progress();
+    }
     /// Waits until `ready()`, which looks or flushes, has found something.
     template <class Ready>
     base::Status wait(Ready&& ready, const base::Deadline& deadline,
@@ -466,6 +475,15 @@ class Line {
     [[gnu::noinline]] base::Status send_otherwise(const SessionHead& head,
                                                   std::span<const std::byte> payload);
     base::Status keep(const SessionHead& head, std::span<const std::byte> payload);
+    [[nodiscard]] bool announces() const noexcept {
+        return has_agreed() && agreed_.longer_than != LargeMessages::never;
+    }
+    /// It is so long that it is announced, where there is memory for that.
+    [[nodiscard]] bool is_to_be_read(const SessionHead& head, std::size_t bytes) const noexcept;
+    [[nodiscard]] bool is_to_be_read(std::span<const std::byte> message) const noexcept;
+    /// Of what waits, the first message becomes its announcement, if there is memory for it.
+    /// False: that will be, once the peer has READ some of what was announced to it.
+    [[nodiscard]] bool announce_front() noexcept;
     [[nodiscard]] Rendezvous& large();
     /// What else a look has to see to.
     void note_otherwise() noexcept {
@@ -482,6 +500,7 @@ class Line {
     }
 
     LargeMessages agreed_{.allowed = false};
+    Excess excess_ = Excess::in_pieces;
     std::unique_ptr<Rendezvous> large_;  ///< made when it is needed; outlives the queue pair
     Rendezvous::Arrival arrived_ = Rendezvous::Arrival::none;
     std::uint32_t looks_since_tidy_ = 0;
@@ -508,7 +527,6 @@ class Line {
 
     std::unique_ptr<Wire> wire_;
     std::unique_ptr<connect::Readiness> wire_readiness_;  ///< if a descriptor was asked for
-    std::uint64_t wire_activity_ = 0;                     ///< messages, both ways
 };
 
 }  // namespace millrace::message

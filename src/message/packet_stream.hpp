@@ -192,6 +192,11 @@ class PacketStream {
         return unacknowledged_ == laid_ && waiting_.empty();
     }
 
+    /// Another number, once a packet with data has come, or was laid, or was acknowledged.
+    [[nodiscard]] std::uint64_t progress() const noexcept {
+        return counts_.received + laid_ + unacknowledged_;
+    }
+
     /// The next packet to be posted, within the memory; the same again until it was posted().
     /// Not valid any longer behind any other call. False: there is nothing to send now.
     /// `with_bare` false: what could travel with an answer that may follow at once waits for it.

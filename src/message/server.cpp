@@ -332,7 +332,7 @@ std::size_t Server::State::turn(const detail::HandlerRef& handler, std::size_t b
         requests += serve_put_off(handler, requests);
     all_had_their_turn = requests == 0 && budget != 0;
     if (!clogged.empty()) [[unlikely]]
-        flush_clogged();
+        (void)flush_clogged();
     if ((!gathering.empty() || (by_wire != 0 && options.gather_turns > 1)) &&
         (requests == 0 || ++gathered_turns >= options.gather_turns)) [[unlikely]]
         post_gathered();

@@ -212,7 +212,8 @@ bool Server::State::may_go_on(const Peer& peer) const noexcept {
             !crowd->held()->is_full());
 }
 
-void Server::State::flush_clogged() {
+bool Server::State::flush_clogged() {
+    bool has_moved = false;
     for (std::size_t i = 0; i < clogged.size();) {
         Peer& peer = *peers[clogged[i]];
         Status status = Status::ok;  // it has left meanwhile
@@ -220,6 +221,7 @@ void Server::State::flush_clogged() {
             status = peer.line->flush_all();
             peer.owed_part.set_anyhow(peer.line->owed_bytes());
             if (peer.line->flushed_bytes() != peer.clogged_at) {
+                has_moved = true;
                 peer.clogged_at = peer.line->flushed_bytes();
                 peer.clogged_since = base::Clock::now();
             } else if (status == Status::full &&
@@ -252,6 +254,8 @@ void Server::State::flush_clogged() {
         clogged.pop_back();
         if (is_there && status != Status::ok) part(peer, status == Status::closed);
     }
+    if (has_moved) nap_for_room = std::chrono::nanoseconds{0};
+    return has_moved;
 }
 
 }  // namespace millrace::message

@@ -527,7 +527,7 @@ void Server::State::agree(Peer& peer, const Hello& hello) const noexcept {
     if (hello.reads_large && options.large.allowed && !is_limited && !peer.line->is_wire()) {
         LargeMessages setting = options.large;
         setting.keeps_order = false;  // answers have none
-        peer.line->agree(setting);
+        peer.line->agree(setting, Line::Excess::waits);
     }
 }
 

@@ -12,8 +12,10 @@ namespace millrace::message {
 using base::Status;
 
 namespace {
-/// Nobody rings for the room that waiting answers find.
-constexpr std::chrono::nanoseconds nap_for_room = std::chrono::milliseconds{1};
+/// Nobody rings for the room that waiting answers find. While none is found, each nap is twice as
+/// long as the one before.
+constexpr std::chrono::nanoseconds shortest_nap_for_room = std::chrono::microseconds{20};
+constexpr std::chrono::nanoseconds longest_nap_for_room = std::chrono::milliseconds{1};
 /// Among so many, who was served last is likely to be the next one.
 constexpr std::size_t few_active = 4;
 /// At hot places, before the next one at all: some 100 to 200 ns.
@@ -222,7 +224,7 @@ Status Server::State::rest(const base::Deadline& deadline) {
             server_->replies->fall_asleep();
         }
         void park(std::chrono::nanoseconds limit, const base::Cancellation* cancellation) override {
-            if (!server_->clogged.empty()) limit = std::min(limit, nap_for_room);
+            if (!server_->clogged.empty()) limit = std::min(limit, server_->next_nap_for_room());
             ++server_->counts.sleeps;
             (void)server_->hub.rest(base::Deadline::after(limit).cancelled_by(cancellation));
             server_->must_look = true;
@@ -239,12 +241,13 @@ Status Server::State::rest(const base::Deadline& deadline) {
         // Behind a sleep, at everything.
         if (must_look || aside_is_due()) [[unlikely]] {
             if (kernel_is_due()) look_at_kernel();
-            if (!clogged.empty()) {
-                flush_clogged();
-                // What found room is posted now: a turn, which does that, need not come.
-                post_gathered();
-            }
             look_aside();
+        }
+        // Room is waited for as messages are: what has found some ends this wait, and the next one
+        // knows how long that took.
+        if (!clogged.empty() && flush_clogged()) [[unlikely]] {
+            post_gathered();
+            return true;
         }
         ask_for_frames();
         return stopping.load(std::memory_order_seq_cst) || replies->has_some() ||
@@ -256,6 +259,11 @@ Status Server::State::rest(const base::Deadline& deadline) {
         return Status::closed;
     }
     return status;
+}
+
+std::chrono::nanoseconds Server::State::next_nap_for_room() noexcept {
+    nap_for_room = std::clamp(2 * nap_for_room, shortest_nap_for_room, longest_nap_for_room);
+    return nap_for_room;
 }
 
 void Server::State::keep_loop(bool was_busy) {
@@ -273,7 +281,7 @@ void Server::State::look_whether_loop_goes_on(bool was_busy) {
         fall_asleep();
         replies->fall_asleep();
         if (!replies->has_some() && !has_message()) {
-            if (!clogged.empty()) hub.after(nap_for_room, [] {});
+            if (!clogged.empty()) hub.after(next_nap_for_room(), [] {});
             return;
         }
     }

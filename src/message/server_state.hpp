@@ -371,7 +371,8 @@ struct Server::State : detail::Serving {
     void clog(Peer& peer);
     /// Of a client that is paused: so little waits for it that it may ask for more.
     [[nodiscard]] bool may_go_on(const Peer& peer) const noexcept;
-    void flush_clogged();
+    /// True: some of what waits for room has found it.
+    bool flush_clogged();
     [[nodiscard]] Peer* find(ClientId id) noexcept {
         Peer* const peer = id.place < peers.size() ? peers[id.place].get() : nullptr;
         return peer != nullptr && peer->id == id ? peer : nullptr;
@@ -465,6 +466,7 @@ struct Server::State : detail::Serving {
     void fall_asleep();
     void keep_loop(bool was_busy);
     void look_whether_loop_goes_on(bool was_busy);
+    [[nodiscard]] std::chrono::nanoseconds next_nap_for_room() noexcept;
     /// Tells the statistics page, and with it other threads.
     void show() noexcept;
     /// What is on the page, as show() sets it.
@@ -514,9 +516,10 @@ struct Server::State : detail::Serving {
     std::vector<std::uint32_t> active;
     std::size_t aside = 0;  ///< in `active`: who is looked at next
     std::vector<std::uint32_t> clogged;
-    std::vector<std::uint32_t> fetching;   ///< of whom something is to be READ
-    std::vector<std::uint32_t> gathering;  ///< whose answers are not posted yet
-    std::uint32_t gathered_turns = 0;      ///< since post_gathered()
+    std::chrono::nanoseconds nap_for_room{0};  ///< the last one, in vain
+    std::vector<std::uint32_t> fetching;       ///< of whom something is to be READ
+    std::vector<std::uint32_t> gathering;      ///< whose answers are not posted yet
+    std::uint32_t gathered_turns = 0;          ///< since post_gathered()
     /// Who has receives of its own and no byte, or sets that of another server; only dense.
     std::vector<std::uint32_t> by_send;
     std::vector<ClientId> leaving;

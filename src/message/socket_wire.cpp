@@ -105,6 +105,7 @@ bool SocketWire::receive() {
     if (count > 0) {
         const auto bytes = static_cast<std::size_t>(count);
         inbox_.took(bytes);
+        received_bytes_ += bytes;
         // What did not fill the room was all; what comes later is told of.
         if (bytes < room.size() && !is_ending_) may_read_ = false;
         return true;

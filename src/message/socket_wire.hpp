@@ -67,6 +67,9 @@ class SocketWire final : public Wire {
         return is_blocked_ ? outbox_.pending().size() : 0;
     }
     [[nodiscard]] std::uint64_t flushed_bytes() const noexcept override { return sent_bytes_; }
+    [[nodiscard]] std::uint64_t progress() const noexcept override {
+        return received_bytes_ + outbox_.laid() + sent_bytes_;
+    }
 
     [[nodiscard]] base::StandingParker& parker() noexcept override { return parker_; }
     [[nodiscard]] std::span<const int> news() override;
@@ -126,6 +129,7 @@ class SocketWire final : public Wire {
     bool is_blocked_ = false;  ///< the socket has no room
     bool is_broken_ = false;   ///< … and never will
     std::uint64_t sent_bytes_ = 0;
+    std::uint64_t received_bytes_ = 0;
     std::optional<std::uint64_t> read_by_peer_;  ///< what its goodbye says
     bool said_goodbye_ = false;
     base::Status ended_ = base::Status::ok;

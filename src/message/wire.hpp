@@ -84,6 +84,10 @@ class Wire {
     /// Bytes that did not have to wait any longer, all in all: it grows while the peer takes some.
     [[nodiscard]] virtual std::uint64_t flushed_bytes() const noexcept = 0;
 
+    /// Another number, once something has come, or was laid, or is no longer waited for: also a
+    /// piece of a message.
+    [[nodiscard]] virtual std::uint64_t progress() const noexcept = 0;
+
     // --- waiting, of a client
 
     /// Sleeps until something may have come, or room, or it is due.

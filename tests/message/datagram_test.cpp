@@ -193,14 +193,8 @@ TEST_P(PacketWires, GoOnWithALongAnswerWhileTheirServerRests) {
         ASSERT_EQ(client.poll([](const Answer&) {}), Status::empty) << client.failure();
     }
     const std::uint64_t before = at_server.posts.send;
-    std::thread watching{[&] {
-        while (at_server.posts.send == before && !deadline.expired()) std::this_thread::yield();
-        server.stop();
-    }};
-    Status status = Status::ok;
-    while ((status = server.rest(deadline)) == Status::ok) (void)server.turn(answering);
-    watching.join();
-    EXPECT_EQ(status, Status::closed);
+    // What has found room ends it, as a message would.
+    EXPECT_EQ(server.rest(deadline), Status::ok);
     EXPECT_GT(at_server.posts.send, before);
 }
 

@@ -249,6 +249,62 @@ TEST_P(LargeMessagesOf, GoInPiecesBeyondWhatMayLieThere) {
     EXPECT_TRUE(open.empty());
 }
 
+TEST_P(LargeMessagesOf, GoOnWhileTheirServerRests) {
+    for (const bool in_pieces : {true, false}) {
+        ServerOptions chosen = options();
+        chosen.large.allowed = !in_pieces;
+        Server server = Server::listen(unique_address(), chosen);
+        Client client = join(server);
+        const std::uint64_t size = 200'000;
+        std::uint64_t id = 0;
+        ASSERT_EQ(client.submit(bytes_in(size), id, {.procedure = 1}), Status::ok);
+        const Deadline deadline = patience();
+        while (server.turn(serve_sizes) == 0 && !deadline.expired()) {
+        }
+        while (server.turn(serve_sizes) != 0 && !deadline.expired()) {
+        }
+        std::atomic<bool> has_ended{false};
+        std::thread reading{[&] {
+            while (!has_ended && !deadline.expired()) (void)client.poll([](const Answer&) {});
+        }};
+        // No message comes: what has found room ends it, or what was READ.
+        EXPECT_EQ(server.rest(deadline), Status::ok) << in_pieces;
+        has_ended = true;
+        reading.join();
+    }
+}
+
+TEST_P(LargeMessagesOf, OfAServerWaitUntilThereIsMemoryForThem) {
+    ServerOptions chosen = options();
+    chosen.large.max_bytes = 150'000;
+    Server server = Server::listen(unique_address(), chosen);
+    Client client = join(server);
+    // Each but the first finds the one before it there.
+    constexpr std::uint64_t answers = 5;
+    std::uint64_t id = 0;
+    for (std::uint64_t i = 0; i < answers; ++i) {
+        const std::uint64_t size = 100'000 + i;
+        ASSERT_EQ(client.submit(bytes_in(size), id, {.procedure = 1}), Status::ok)
+            << client.failure();
+    }
+    while (server.turn(serve_sizes) != 0) {
+    }
+    EXPECT_EQ(server.stats().answers, answers);
+    EXPECT_EQ(server.stats().large, 1U);
+    std::uint64_t answered = 0;
+    const Deadline deadline = patience();
+    while (answered != answers && !deadline.expired()) {
+        (void)server.turn(serve_sizes);
+        (void)client.poll([&](const Answer& answer) {
+            const std::uint64_t size = 100'000 + answered;
+            EXPECT_TRUE(std::ranges::equal(answer.payload, content(0, size, size)));
+            ++answered;
+        });
+    }
+    EXPECT_EQ(answered, answers);
+    EXPECT_EQ(client.stats().large, answers);
+}
+
 TEST_P(LargeMessagesOf, WakeWhoSleeps) {
     ServerOptions chosen = options();
     chosen.wait = base::WaitPolicy::blocking();

@@ -296,6 +296,27 @@ TEST(PacketStream, WhereMemoryIsShortTheNextPacketIsCopiedAndAnyOtherIsAsIfLost)
     EXPECT_FALSE(server.take_free(slot));
 }
 
+TEST(PacketStream, GoesOnWithEachPieceOfAMessage) {
+    PacketEnds ends{{}};
+    ASSERT_TRUE(ends.send(client_end, 700));
+    ends.post(client_end);
+    std::uint64_t of_client = ends.stream(client_end).progress();
+    std::uint64_t of_server = ends.stream(server_end).progress();
+    const auto goes_on = [&](unsigned end, std::uint64_t& before) {
+        return std::exchange(before, ends.stream(end).progress()) != before;
+    };
+    std::uint64_t pieces = 0;
+    for (; ends.leave(client_end); ++pieces) {
+        ASSERT_TRUE(ends.arrive());
+        EXPECT_TRUE(goes_on(server_end, of_server));
+    }
+    EXPECT_GT(pieces, 1U);
+    EXPECT_FALSE(goes_on(client_end, of_client));
+    ends.settle();
+    EXPECT_TRUE(goes_on(client_end, of_client)) << "the server has acknowledged some";
+    EXPECT_FALSE(goes_on(server_end, of_server));
+}
+
 TEST(PacketStream, EverythingArrivesThoughMemoryIsShortForEver) {
     for (const std::uint32_t loss : {0U, 20U}) {
         PacketEnds ends{{.memories = {1 << 14, 1 << 14},

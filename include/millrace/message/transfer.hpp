@@ -54,8 +54,9 @@ struct LargeMessages {
     std::size_t longer_than = 0;
     static constexpr std::size_t never = std::numeric_limits<std::size_t>::max();
     /// Bytes that lie here for one peer until it has READ them, and bytes of that peer's that are
-    /// READ, or lie here READ, at one time; a single message may be longer. Beyond, what is sent
-    /// travels in pieces, and what is READ waits at the peer.
+    /// READ, or lie here READ, at one time; a single message may be longer. Beyond, requests
+    /// travel in pieces, answers wait here until others were READ, and what is READ waits at the
+    /// peer.
     std::size_t max_bytes = std::size_t{16} << 20;
     /// Of a client: its requests reach the handler in the order in which they were sent, so those
     /// behind a large one wait at the server until that is READ. Otherwise they overtake it.
