@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <mutex>
+#include <new>
 #include <utility>
 
 namespace millrace::base {
@@ -27,6 +28,13 @@ void Turn::Sleeper::retract() {
         turn_.unqueue(*this);
     }
     bell_.retract();
+}
+
+void Turn::become_copy() noexcept {
+    new (&mutex_) std::mutex;
+    first_ = last_ = nullptr;
+    sleepers_.store(0, std::memory_order_relaxed);
+    taken_.store(false, std::memory_order_relaxed);
 }
 
 void Turn::enqueue(Sleeper& sleeper) noexcept {

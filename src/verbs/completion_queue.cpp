@@ -14,6 +14,7 @@
 #include "millrace/base/log.hpp"
 #include "millrace/base/uncancelled.hpp"
 #include "millrace/verbs/device.hpp"
+#include "parents_objects.hpp"
 
 namespace millrace::verbs {
 
@@ -56,7 +57,7 @@ CompletionChannel& CompletionChannel::operator=(CompletionChannel&& other) noexc
 }
 
 CompletionChannel::~CompletionChannel() {
-    if (raw_ == nullptr) return;
+    if (raw_ == nullptr || is_parents(raw_->context)) return;
     if (const int error = path_->destroy_comp_channel(raw_); error != 0) {
         base::log(base::LogLevel::warn, "verbs", "destroy a completion channel: {}",
                   base::describe_errno(error));
@@ -110,7 +111,7 @@ CompletionQueue& CompletionQueue::operator=(CompletionQueue&& other) noexcept {
 }
 
 CompletionQueue::~CompletionQueue() {
-    if (raw_ == nullptr) return;
+    if (raw_ == nullptr || is_parents(raw_->context)) return;
     if (const int error = path_->destroy_cq(raw_); error != 0) {
         base::log(base::LogLevel::warn, "verbs", "destroy a completion queue: {}",
                   base::describe_errno(error));

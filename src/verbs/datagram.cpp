@@ -12,6 +12,7 @@
 #include "gid_text.hpp"
 #include "millrace/base/log.hpp"
 #include "millrace/verbs/memory.hpp"
+#include "parents_objects.hpp"
 
 namespace millrace::verbs {
 namespace {
@@ -31,7 +32,7 @@ AddressHandle& AddressHandle::operator=(AddressHandle&& other) noexcept {
 }
 
 AddressHandle::~AddressHandle() {
-    if (raw_ == nullptr) return;
+    if (raw_ == nullptr || is_parents(raw_->context)) return;
     if (const int error = path_->destroy_ah(raw_); error != 0) {
         base::log(base::LogLevel::warn, "verbs", "destroy an address handle: {}",
                   base::describe_errno(error));
@@ -119,6 +120,7 @@ GroupMembership& GroupMembership::operator=(GroupMembership&& other) noexcept {
 }
 
 GroupMembership::~GroupMembership() {
+    if (queue_pair_ != nullptr && is_parents(queue_pair_->context)) return;
     try {
         leave();
     } catch (const std::exception& error) {

@@ -23,6 +23,7 @@
 #include "millrace/soft/device.hpp"
 #include "millrace/verbs/completion_queue.hpp"
 #include "millrace/verbs/memory.hpp"
+#include "parents_objects.hpp"
 
 namespace millrace::verbs {
 namespace {
@@ -159,7 +160,11 @@ bool Device::is_soft() const noexcept { return device_is_soft(raw_, *path_); }
 Context Device::open() const {
     base::check_log_setting();
     // The soft device itself says better than an errno value why it cannot be opened.
-    if (path_ == &soft_control_path()) return Context{soft::open_or_throw(raw_), *path_};
+    if (path_ == &soft_control_path()) {
+        Context opened{soft::open_or_throw(raw_), *path_};
+        note_opened(opened.raw());
+        return opened;
+    }
     errno = 0;
     ibv_context* raw = path_->open_device(raw_);
     if (raw == nullptr) {
@@ -168,7 +173,9 @@ Context Device::open() const {
                                     : "check the rights on /dev/infiniband/uverbs* and that the "
                                       "driver's provider library (ibverbs-providers) is installed");
     }
-    return Context{raw, *path_};
+    Context opened{raw, *path_};
+    note_opened(opened.raw());
+    return opened;
 }
 
 DeviceFacts Device::facts() const {
@@ -219,7 +226,8 @@ Context& Context::operator=(Context&& other) noexcept {
 }
 
 Context::~Context() {
-    if (raw_ == nullptr) return;
+    if (raw_ == nullptr || is_parents(raw_)) return;
+    note_closed(raw_);
     if (path_->close_device(raw_) != 0) {
         base::log(base::LogLevel::warn, "verbs", "close a device: {}", base::describe_errno(errno));
     }

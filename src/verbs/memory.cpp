@@ -15,6 +15,7 @@
 #include "memory_file.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/log.hpp"
+#include "parents_objects.hpp"
 
 namespace millrace::verbs {
 namespace {
@@ -136,7 +137,7 @@ void keep_for_ever(ibv_mr* region) noexcept {
 
 bool MemoryRegion::deregister() noexcept {
     ibv_mr* raw = std::exchange(raw_, nullptr);
-    if (raw == nullptr) return true;
+    if (raw == nullptr || is_parents(raw->context)) return true;
     const std::size_t length = raw->length;
     const int error = path_->dereg_mr(raw);
     if (error == 0) return true;

@@ -5,6 +5,7 @@
 
 #include "millrace/base/log.hpp"
 #include "millrace/verbs/device.hpp"
+#include "parents_objects.hpp"
 
 namespace millrace::verbs {
 
@@ -43,7 +44,7 @@ MemoryWindow& MemoryWindow::operator=(MemoryWindow&& other) noexcept {
 }
 
 MemoryWindow::~MemoryWindow() {
-    if (raw_ == nullptr) return;
+    if (raw_ == nullptr || is_parents(raw_->context)) return;
     if (const int error = ibv_dealloc_mw(raw_); error != 0) {
         base::log(base::LogLevel::error, "verbs", "deallocate a memory window: {}",
                   base::describe_errno(error));

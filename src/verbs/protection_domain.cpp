@@ -11,6 +11,7 @@
 #include "millrace/verbs/memory.hpp"
 #include "millrace/verbs/queue_pair.hpp"
 #include "millrace/verbs/shared_receive_queue.hpp"
+#include "parents_objects.hpp"
 #include "registration_remedy.hpp"
 
 namespace millrace::verbs {
@@ -52,7 +53,7 @@ ProtectionDomain& ProtectionDomain::operator=(ProtectionDomain&& other) noexcept
 }
 
 ProtectionDomain::~ProtectionDomain() {
-    if (raw_ == nullptr) return;
+    if (raw_ == nullptr || is_parents(raw_->context)) return;
     if (const int error = path_->dealloc_pd(raw_); error != 0) {
         base::log(base::LogLevel::warn, "verbs",
                   "free a protection domain: {}; regions or queue pairs of it still exist",

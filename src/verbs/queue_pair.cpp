@@ -9,6 +9,7 @@
 
 #include "failure.hpp"
 #include "millrace/base/log.hpp"
+#include "parents_objects.hpp"
 
 namespace millrace::verbs {
 namespace {
@@ -53,7 +54,7 @@ QueuePair& QueuePair::operator=(QueuePair&& other) noexcept {
 }
 
 QueuePair::~QueuePair() {
-    if (raw_ == nullptr) return;
+    if (raw_ == nullptr || is_parents(raw_->context)) return;
     if (const int error = path_->destroy_qp(raw_); error != 0) {
         base::log(base::LogLevel::warn, "verbs", "destroy a queue pair: {}",
                   base::describe_errno(error));

@@ -10,6 +10,7 @@
 #include "failure.hpp"
 #include "millrace/base/log.hpp"
 #include "millrace/verbs/memory.hpp"
+#include "parents_objects.hpp"
 
 namespace millrace::verbs {
 
@@ -24,7 +25,7 @@ SharedReceiveQueue& SharedReceiveQueue::operator=(SharedReceiveQueue&& other) no
 }
 
 SharedReceiveQueue::~SharedReceiveQueue() {
-    if (raw_ == nullptr) return;
+    if (raw_ == nullptr || is_parents(raw_->context)) return;
     if (const int error = path_->destroy_srq(raw_); error != 0) {
         base::log(base::LogLevel::warn, "verbs",
                   "destroy a shared receive queue: {}; queue pairs that use it still exist",

@@ -6,6 +6,7 @@
 
 #include "millrace/base/log.hpp"
 #include "millrace/verbs/device.hpp"
+#include "parents_objects.hpp"
 
 namespace millrace::verbs {
 namespace {
@@ -39,7 +40,7 @@ ThreadDomain& ThreadDomain::operator=(ThreadDomain&& other) noexcept {
 }
 
 ThreadDomain::~ThreadDomain() {
-    if (raw_ == nullptr) return;
+    if (raw_ == nullptr || is_parents(raw_->context)) return;
     if (const int error = ibv_dealloc_td(raw_); error != 0) {
         base::log(base::LogLevel::warn, "verbs",
                   "free a thread domain: {}; domains of it still exist",

@@ -4,10 +4,12 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <future>
 #include <thread>
 #include <vector>
 
 #include "millrace/base/turn.hpp"
+#include "support/forked.hpp"
 
 namespace millrace::base {
 namespace {
@@ -51,6 +53,30 @@ void count_in_turns(const WaitPolicy& policy) {
 
 TEST(Turn, CountsOfFourThreadsAddUp) { count_in_turns(WaitPolicy{}); }
 TEST(Turn, CountsOfFourThreadsThatSleepAddUp) { count_in_turns(WaitPolicy::blocking()); }
+
+TEST(Turn, IsFreeInAChildOfForkWhereWhoHadItIsNot) {
+    Turn turn;
+    std::promise<void> is_taken;
+    std::promise<void> is_over;
+    std::thread other{[&] {
+        EXPECT_TRUE(turn.try_take());
+        is_taken.set_value();
+        is_over.get_future().wait();
+        turn.give_back();
+    }};
+    is_taken.get_future().wait();
+    EXPECT_EQ(test::in_forked_child([&](test::Complaints& child) {
+                  child.unless(
+                      turn.take(Deadline::after(20s), WaitPolicy::blocking()) == Status::ok,
+                      "nobody gives it back");
+                  turn.give_back();
+              }),
+              "");
+    EXPECT_FALSE(turn.try_take());
+    is_over.set_value();
+    other.join();
+    EXPECT_TRUE(turn.try_take());
+}
 
 TEST(Turn, WhoSleepsForItIsWokenByWhoGivesItBack) {
     Turn turn;

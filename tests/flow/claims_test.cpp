@@ -33,6 +33,11 @@ class Claims : public testing::Test {
     static constexpr ring::Design design = Design::value;
     static constexpr std::uint64_t capacity = 4;
 
+    /// A pull design's waits until the consumer, which is this thread's, has taken everything.
+    void flush() {
+        if (design.data == ring::DataFlow::pull) return;
+        ASSERT_EQ(ends.producer().flush(soon()), Status::ok);
+    }
     /// Items of so many numbers go through, in their order.
     void pass(std::uint64_t count) {
         for (; count != 0; --count) {
@@ -80,10 +85,10 @@ TYPED_TEST(Claims, AreGoneWhenAnotherItemWasEnqueuedInTheirPlace) {
     for (int lap = 0; lap != 5; ++lap) {
         Item* place = nullptr;
         ASSERT_EQ(producer.claim(place, soon()), Status::ok);
+        place->number = 999;
         const std::uint64_t first = this->next;
         while (producer.try_enqueue({this->next, {}}) == Status::ok) ++this->next;
         ASSERT_GE(this->next, first + this->capacity);
-        place->number = 999;
         EXPECT_EQ(producer.commit(), Status::empty);
         for (std::uint64_t number = first; number != this->next; ++number) this->expect(number);
         this->expect_nothing();
@@ -99,7 +104,7 @@ TYPED_TEST(Claims, AreCommittedOnce) {
     place->number = this->next;
     EXPECT_EQ(producer.commit(), Status::ok);
     EXPECT_EQ(producer.commit(), Status::empty);
-    ASSERT_EQ(producer.flush(soon()), Status::ok);
+    this->flush();
     this->expect(this->next++);
     this->expect_nothing();
     this->pass(9);
@@ -110,7 +115,7 @@ TYPED_TEST(Claims, AreRefusedBehindAClose) {
     Item* place = nullptr;
     ASSERT_EQ(producer.claim(place, soon()), Status::ok);
     ASSERT_EQ(producer.close(soon()), Status::ok);
-    EXPECT_NE(producer.commit(), Status::ok);
+    EXPECT_EQ(producer.commit(), Status::closed);
     Item item{};
     EXPECT_EQ(this->ends.consumer().dequeue(item, soon()), Status::closed);
 }
@@ -119,7 +124,7 @@ TYPED_TEST(Claims, OfTheConsumerAreGoneWhenTheItemWasDequeued) {
     auto& consumer = this->ends.consumer();
     for (int lap = 0; lap != 5; ++lap) {
         ASSERT_EQ(this->ends.producer().enqueue({this->next, {}}, soon()), Status::ok);
-        ASSERT_EQ(this->ends.producer().flush(soon()), Status::ok);
+        this->flush();
         const Item* seen = nullptr;
         ASSERT_EQ(consumer.peek(seen, soon()), Status::ok);
         this->expect(this->next++);
@@ -166,10 +171,11 @@ TEST_F(FrameClaims, AreGoneWhenAnotherFrameWasEnqueuedInTheirPlace) {
 TEST_F(FrameClaims, StandWhileLongerFramesFindNoRoom) {
     const std::vector<std::byte> longest(ends.producer().max_size());
     for (int lap = 0; lap != 20; ++lap) {
-        int frames = 0;
-        while (ends.producer().try_enqueue(item) == Status::ok) ++frames;
+        int frames = 4;
         std::vector<std::byte> got;
-        ASSERT_EQ(ends.consumer().dequeue(got, soon()), Status::ok);
+        for (int frame = 1; frame != frames; ++frame) {
+            ASSERT_EQ(ends.producer().enqueue(item, soon()), Status::ok);
+        }
         std::span<std::byte> place;
         ASSERT_EQ(ends.producer().claim(item.size(), place, soon()), Status::ok);
         std::memcpy(place.data(), item.data(), item.size());

@@ -3,14 +3,16 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <string>
 
 #include "millrace/base/error.hpp"
+#include "millrace/base/forks.hpp"
 #include "millrace/base/language.hpp"
 
 namespace millrace::base {
 
-/// Costs a load and two stores, and no locked instruction: that a call is under way in another
+/// Costs two loads and two stores, and no locked instruction: that a call is under way in another
 /// thread is always noticed if it has been so for longer than a store takes to be seen, and two
 /// that begin at the same moment may pass.
 class SoleUse {
@@ -22,16 +24,18 @@ class SoleUse {
 
     /// False: somebody is in the object.
     [[nodiscard]] bool try_enter() noexcept {
-        if (used_.load(std::memory_order_relaxed)) [[unlikely]]
+        // Who was in it when this process was forked is in the parent's.
+        const std::uint32_t here = forks() + 1;
+        if (used_in_.load(std::memory_order_relaxed) == here) [[unlikely]]
             return false;
-        used_.store(true, std::memory_order_relaxed);
+        used_in_.store(here, std::memory_order_relaxed);
         return true;
     }
     /// Only by who has entered.
-    void leave() noexcept { used_.store(false, std::memory_order_release); }
+    void leave() noexcept { used_in_.store(0, std::memory_order_release); }
 
   private:
-    std::atomic<bool> used_{false};
+    std::atomic<std::uint32_t> used_in_{0};  ///< forks() and one more; 0: nobody is in it
 };
 
 /// Throws the Error (invalid_argument) of a thread that comes into an object while another is.

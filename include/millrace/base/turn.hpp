@@ -8,6 +8,7 @@
 #include <mutex>
 
 #include "millrace/base/deadline.hpp"
+#include "millrace/base/forks.hpp"
 #include "millrace/base/status.hpp"
 #include "millrace/base/thread_bell.hpp"
 #include "millrace/base/wait.hpp"
@@ -62,6 +63,9 @@ class Turn {
         Sleeper* behind_ = nullptr;
         bool is_queued_ = false;
     };
+    friend ForkWatch;
+    /// In a child made by fork: whoever else had it, or slept for it, is not there.
+    void become_copy() noexcept;
     void enqueue(Sleeper& sleeper) noexcept;
     void unqueue(Sleeper& sleeper) noexcept;
     void wake_one() noexcept;
@@ -71,6 +75,7 @@ class Turn {
     std::mutex mutex_;
     Sleeper* first_ = nullptr;  ///< that was not woken yet; guarded by mutex_
     Sleeper* last_ = nullptr;
+    ForkWatch fork_watch_{*this};
 };
 
 }  // namespace millrace::base

@@ -44,7 +44,8 @@ class ConsumerEnd {
     /// For a program's own loop (poll, epoll, asio …): readable means that a try_ call may find an
     /// item, or the end. It stays readable until one has answered `empty`, and for
     /// Options::wait.spin behind the last item: then an `empty` asks the producer for a wake-up.
-    /// Lives as long as this end. Throws Error (resource_exhausted). docs/loops.md.
+    /// Lives as long as this end. Not for EPOLLET. Throws Error (resource_exhausted).
+    /// docs/loops.md.
     [[nodiscard]] int descriptor() { return receiver_->descriptor(options_.wait.spin); }
     /// What an empty try_ call does beside looking for an item: returns credit, looks after the
     /// producer. `empty`, `closed`, `peer_lost`. It never falls asleep, whoever asked for a

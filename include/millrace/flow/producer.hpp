@@ -64,7 +64,7 @@ class ProducerEnd {
     /// For a program's own loop (poll, epoll, asio …), as a socket's writability: readable means
     /// that there may be room, or that a flush may go on. It stays readable until a try_ call has
     /// answered `full`, or flush(Deadline::now()) `timed_out`: to be watched from then on. Lives as
-    /// long as this end. Throws Error (resource_exhausted). docs/loops.md.
+    /// long as this end. Not for EPOLLET. Throws Error (resource_exhausted). docs/loops.md.
     [[nodiscard]] int descriptor() { return sender_->descriptor(options_.wait.spin); }
     /// The consumer, for messages; the label it was given; why it is lost, else empty.
     [[nodiscard]] const std::string& peer() const noexcept { return sender_->link().peer_name(); }

@@ -170,7 +170,7 @@ class Channel {
     /// or the end; and, behind a `full`, room. It stays readable until receiving has answered
     /// `empty`: a program that only sends has to receive, too, to learn of the end. From the first
     /// call on, an `empty` or `full` asks the peer for a wake-up, ChannelOptions::wait.spin behind
-    /// the last message either way. Lives as long as the channel. Throws Error
+    /// the last message either way. Lives as long as the channel. Not for EPOLLET. Throws Error
     /// (resource_exhausted). docs/loops.md.
     [[nodiscard]] int descriptor();
     /// For who hands a new channel to the thread of such a loop, as connect::Acceptor does: the

@@ -210,7 +210,8 @@ class Client : public Requester<Client> {
     base::Status close(const base::Deadline& deadline);
 
     /// For a program's own loop: readable means, call poll(). It stays readable until poll() has
-    /// answered `empty`. Another one behind reconnect(). Throws Error (resource_exhausted).
+    /// answered `empty`. Another one behind reconnect(). Not for EPOLLET (docs/loops.md). Throws
+    /// Error (resource_exhausted).
     [[nodiscard]] int descriptor();
 
     [[nodiscard]] ClientStats stats() const noexcept;

@@ -462,7 +462,7 @@ class Server {
     void adopt() noexcept;
     /// For a program's own loop (poll, epoll, connect::Hub …): readable means, call turn(). It
     /// stays readable until a turn() that found nothing, ServerOptions::wait.spin behind the last
-    /// request. From the first call on such a turn() falls asleep. docs/loops.md.
+    /// request. From the first call on such a turn() falls asleep. Not for EPOLLET. docs/loops.md.
     [[nodiscard]] int descriptor();
 
     /// Any thread; in another one than the server's they may be those of a millisecond ago.

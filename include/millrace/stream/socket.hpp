@@ -247,7 +247,8 @@ class Socket {
     /// try_close) has asked for in vain. It stays readable until one of them has found nothing,
     /// and the others were told of what it came upon, once. From the first call on, finding nothing
     /// asks the peer for a wake-up, SocketOptions::wait.spin behind the last message either way.
-    /// Lives as long as the socket. Throws Error (resource_exhausted). docs/loops.md.
+    /// Lives as long as the socket. Not for EPOLLET. Throws Error (resource_exhausted).
+    /// docs/loops.md.
     [[nodiscard]] int descriptor();
 
     /// Waits for bytes, and copies what is there to the beginning of `into`: `ok` and `size` > 0;
