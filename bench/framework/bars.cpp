@@ -142,7 +142,6 @@ int run_bars(const BarOptions& options, const std::vector<Bar>& bars) {
     const bool lines = !options.json.in_place_of_lines();
     const bool terminal = isatty(STDERR_FILENO) != 0;
     nlohmann::json document{{"machine", describe_machine()}, {"bars", nlohmann::json::array()}};
-    if (!options.json.in_place_of_lines()) print_line(std::string{measured_where});
     int found = 0;
     int kept = 0;
     int unmeasured = 0;
@@ -225,6 +224,7 @@ int run_bars(const BarOptions& options, const std::vector<Bar>& bars) {
         return 2;
     }
     const int promised = found - reported;
+    if (lines) print_line(std::string{measured_where});
     if (lines && unmeasured == 0) fmt::print("{} of {} bars hold\n", kept, promised);
     if (lines && unmeasured != 0) {
         fmt::print("{} of {} bars hold, {} not measured\n", kept, promised, unmeasured);
