@@ -320,6 +320,8 @@ std::size_t Server::State::turn(const detail::HandlerRef& handler, std::size_t b
     if (replies->has_some()) [[unlikely]]
         take_replies();
     if (shared != nullptr || !by_send.empty()) look_for_sends();
+    if (!joining.empty()) [[unlikely]]
+        look_for_hellos();
     if (by_wire != 0 && wires_are_due()) [[unlikely]]
         look_for_wires();
     if (!fetching.empty()) [[unlikely]]

@@ -396,6 +396,7 @@ Server::State::Peer* Server::State::add(Line line) {
     peer.kept_part = HeldPart{crowd->held()};
     peer.line.emplace(std::move(line));
     try {
+        if (!peer.line->is_wire()) joining.push_back(peer.id.place);
         watch(peer);
     } catch (...) {
         peer.line.reset();
@@ -403,6 +404,15 @@ Server::State::Peer* Server::State::add(Line line) {
         throw;
     }
     return vacant;
+}
+
+void Server::State::look_for_hellos() noexcept {
+    std::erase_if(joining, [&](std::uint32_t place) {
+        const Peer& peer = *peers[place];
+        if (peer.phase != Phase::joining || peer.line->is_wire()) return true;
+        mailboxes.looked(place, peer.line->core().reader);
+        return false;
+    });
 }
 
 void Server::State::watch(Peer& peer) {
@@ -663,8 +673,10 @@ void Server::State::keep_house() {
     const auto now = base::Clock::now();
     for (const auto& peer : peers) {
         const auto age = now - peer->since;
-        if ((peer->phase == Phase::joining || peer->phase == Phase::refused) &&
-            age > hello_patience) {
+        if (peer->phase == Phase::joining && age > hello_patience) {
+            misbehaved(*peer, fmt::format("it has not asked for a session within {} s",
+                                          hello_patience.count()));
+        } else if (peer->phase == Phase::refused && age > hello_patience) {
             part(*peer, true);
         } else if (peer->phase == Phase::away && age > options.session_patience) {
             vacate(*peer);

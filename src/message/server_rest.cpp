@@ -135,6 +135,8 @@ bool Server::State::has_message_of_hot() noexcept {
 bool Server::State::has_message() {
     if (has_message_of_hot()) return true;
     look_for_sends();
+    if (!joining.empty()) [[unlikely]]
+        look_for_hellos();
     if (!fetching.empty() && look_for_fetched()) return true;
     if (by_wire != 0 && (by_ring == 0 || base::ticks() - wires_looked_at >= wires_every)) {
         look_for_wires();

@@ -411,6 +411,8 @@ struct Server::State : detail::Serving {
     [[gnu::cold]] void lose(Peer& peer, const std::exception& error) noexcept;
     void vacate(Peer& peer) noexcept;
     void keep_house();
+    /// Finds those whose hello has come, for the scan: they know of no byte yet.
+    [[gnu::noinline]] void look_for_hellos() noexcept;
 
     // --- from one server of a group to another
 
@@ -522,6 +524,7 @@ struct Server::State : detail::Serving {
     std::uint32_t gathered_turns = 0;          ///< since post_gathered()
     /// Who has receives of its own and no byte, or sets that of another server; only dense.
     std::vector<std::uint32_t> by_send;
+    std::vector<std::uint32_t> joining;  ///< by ring
     std::vector<ClientId> leaving;
     bool is_waiting_for_leaving = false;
     bool is_taking_over = false;

@@ -654,6 +654,38 @@ TEST_P(ServersApart, DismissWhoeverSpeaksNonsenseAndServeTheOthers) {
     EXPECT_EQ(running.server.stats().misbehaved, std::size(before_hello) + std::size(behind_hello));
 }
 
+TEST_P(ServersApart, GreetANewcomerThoughOthersNeverStopAsking) {
+    Server server = Server::listen(unique_address(), options());
+    std::vector<Client> others;
+    for (int i = 0; i < 2; ++i) {
+        others.push_back(join_in_turns(server, [&] {
+            return Client::connect(server.address(), options_of_client(), patience());
+        }));
+    }
+    const Deadline deadline = patience();
+    const auto serve_others = [&] {
+        std::size_t answers = 0;
+        for (Client& other : others) {
+            std::uint64_t id = 0;
+            ASSERT_EQ(other.submit(content(1, 1, 64), id), Status::ok) << other.failure();
+        }
+        while (answers != others.size() && !deadline.expired()) {
+            (void)server.turn(echo);
+            for (Client& other : others) {
+                if (other.poll([](const Answer&) {}) == Status::ok) ++answers;
+            }
+        }
+        ASSERT_EQ(answers, others.size());
+    };
+    Hostile newcomer = join_in_turns(server, [&] { return Hostile{server}; });
+    // Nothing reminds the server of it any more.
+    for (int i = 0; i < 3; ++i) ASSERT_NO_FATAL_FAILURE(serve_others());
+    newcomer.send({.kind = SessionKind::hello}, pack(Hello{.window = 8, .max_answer = 100}));
+    // What the others send comes behind that.
+    for (int i = 0; i < 3; ++i) ASSERT_NO_FATAL_FAILURE(serve_others());
+    EXPECT_EQ(server.stats().joined, others.size() + 1);
+}
+
 TEST_P(ServersApart, LoseALookToForeignMailboxesAndNothingElse) {
     if (GetParam().polling != Polling::dense || !GetParam().has_rings() ||
         GetParam().requests != Transfer::write) {
