@@ -49,17 +49,15 @@ bool SendWindow::was_told() noexcept {
     // Events that whoever slept has taken were told as well.
     if (channel_->drained() == told_) return false;
     told_ = channel_->drained();
-    // Armed before the poll: what completes from here on is either polled now or raises an event.
-    (void)completions_->arm();
     return true;
 }
 
 base::Status SendWindow::reap() noexcept {
-    if (channel_ != nullptr && !broken_ && !was_told()) return base::Status::ok;
+    bool armed = channel_ == nullptr || broken_;
+    if (!armed && !was_told()) return base::Status::ok;
     std::array<verbs::Completion, 8> batch;
     while (!broken_) {
         const int count = completions_->poll(batch);
-        if (count == 0) return base::Status::ok;
         if (count < 0) {
             poll_error_ = count;
             broken_ = true;
@@ -74,7 +72,12 @@ base::Status SendWindow::reap() noexcept {
             }
             complete(completion.id());
         }
-        if (static_cast<std::size_t>(count) < batch.size()) return base::Status::ok;
+        if (static_cast<std::size_t>(count) == batch.size()) continue;
+        if (armed) return base::Status::ok;
+        // Behind the poll, as a device may raise an event at once for what was not polled; and
+        // before another one, as a device may not.
+        (void)completions_->arm();
+        armed = true;
     }
     return base::Status::peer_lost;
 }
