@@ -169,7 +169,10 @@ void use(PeerNode& peer, Input& input) {
         case 2:
         case 3: {
             const std::uint32_t key = make_key(input.below(8), 1);
-            static_cast<void>(peer.reach(*peer.region(key), key, input.below(2) == 0));
+            const bool writable = input.below(2) == 0;
+            if (const auto facts = read_region(*peer.region(key), key)) {
+                static_cast<void>(peer.reach(*facts, key, writable));
+            }
             break;
         }
         case 4: {

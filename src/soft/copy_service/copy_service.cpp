@@ -295,8 +295,7 @@ bool CopyService::may_use(const End& end, const CopyQuestion& question) const no
                                                question.address % sizeof(std::uint64_t) != 0)) {
         return false;
     }
-    const RegionEntry* const entry = node_.regions().valid(question.key);
-    const auto facts = entry != nullptr ? read_region(*entry, question.key) : std::nullopt;
+    const auto facts = read_region(*node_.regions().entry(question.key), question.key);
     if (!facts || (facts->access & needed) == 0 ||
         static_cast<RegionKind>(facts->kind) == RegionKind::nothing) {
         return false;
@@ -326,8 +325,7 @@ std::uint32_t CopyService::posted_key(const End& end, const CopyQuestion& questi
     }
     for (std::uint32_t i = 0; i < posted.count; ++i) {
         const ibv_sge& sge = posted.sges[i];
-        const RegionEntry* const entry = node_.regions().valid(sge.lkey);
-        const auto facts = entry != nullptr ? read_region(*entry, sge.lkey) : std::nullopt;
+        const auto facts = read_region(*node_.regions().entry(sge.lkey), sge.lkey);
         if (!facts || facts->pd != end.receive_pd ||
             (facts->access & IBV_ACCESS_LOCAL_WRITE) == 0 || (facts->access & access_window) != 0 ||
             static_cast<RegionKind>(facts->kind) == RegionKind::nothing ||

@@ -7,6 +7,8 @@
 #include <sys/types.h>
 
 #include <array>
+#include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -19,6 +21,7 @@
 #include "fabric/copy_in_order.hpp"
 #include "layout/copy_box_layout.hpp"
 #include "layout/layout.hpp"
+#include "millrace/base/clock.hpp"
 #include "system/descriptor.hpp"
 #include "system/mapping.hpp"
 
@@ -42,6 +45,8 @@ struct Block {
 
 /// The `pid` of a Reach that leads nowhere: zeros come from there, and bytes vanish in it.
 inline constexpr pid_t nowhere = -1;
+/// Who executes for longer is stopped.
+inline constexpr std::chrono::milliseconds longest_execution{1000};
 
 /// Where a registered range can be reached from this process.
 struct Reach {
@@ -112,6 +117,15 @@ class PeerNode {
     /// with errno: it cannot be. Our own node has nothing to tell.
     [[nodiscard]] virtual bool watch_from(int /*epoll*/) noexcept { return true; }
 
+    /// How long to wait for its process to leave our memory. A moment, where somebody has just
+    /// waited in vain: it may be in many connections.
+    [[nodiscard]] std::chrono::milliseconds patience() const noexcept {
+        const bool in_vain =
+            !self_ && base::ticks() - standstill_ < base::ticks_in(longest_execution);
+        return in_vain ? std::chrono::milliseconds{10} : longest_execution;
+    }
+    void note_standstill() noexcept { standstill_ = base::ticks(); }
+
     /// Maps the block `index` if its generation is `generation` (0: whatever it is
     /// now). nullopt: no such block. The mapping stays until `unmap_block`.
     [[nodiscard]] virtual std::optional<Block> map_block(std::uint32_t index,
@@ -125,16 +139,13 @@ class PeerNode {
     /// each time.
     [[nodiscard]] virtual const RegionEntry* region(std::uint32_t key) const noexcept = 0;
 
-    /// How to reach the first byte of the region in `entry` as it was under `key`: maps it if it
-    /// can be mapped (read only unless `writable`), cached per key word. Cold path. nullopt: the
-    /// region is not (any longer) that of `key`, or may not be written. What it returns stays
-    /// mapped until the PeerNode goes or `retire_stale` hands the mapping out, whatever the owner
-    /// does. `facts`: what `read_region` read of the entry. Who checks must check these, and not
-    /// look at the entry again: its owner may change it between two looks.
+    /// How to reach the first byte of the region as it was under `key`: maps it if it can be mapped
+    /// (read only unless `writable`), cached per key word. Cold path. nullopt: it may not be
+    /// written. What it returns stays mapped until the PeerNode goes or `retire_stale` hands the
+    /// mapping out, whatever the owner does. `facts`: what `read_region` read of the entry. Who
+    /// checks must check these, and not look at the entry again: its owner may change it meanwhile.
     [[nodiscard]] virtual std::optional<Reach> reach(const RegionFacts& facts, std::uint32_t key,
                                                      bool writable) = 0;
-    [[nodiscard]] std::optional<Reach> reach(const RegionEntry& entry, std::uint32_t key,
-                                             bool writable);
 
     /// The same memory for the program itself, to be written: mapped as long as the pointer lives,
     /// whatever the owner does. Null: it cannot be mapped.
@@ -184,6 +195,7 @@ class PeerNode {
     bool asymmetric_fences_ = false;
 
   private:
+    std::atomic<std::uint64_t> standstill_{0};
     const std::uint32_t number_;
     const pid_t pid_;
     const bool self_;

@@ -19,12 +19,12 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
-#include <compare>
 #include <cstdint>
 #include <cstring>
 #include <map>
 #include <mutex>
 #include <string>
+#include <tuple>
 
 #include "fabric/copy_asker.hpp"
 #include "fabric/fabric_names.hpp"
@@ -142,10 +142,8 @@ class RemoteNode final : public PeerNode {
         const std::scoped_lock lock{mutex_};
         retired.reserve(retired.size() + mapped_.size());
         std::erase_if(mapped_, [&](auto& mapped) {
-            const MappedKey& name = mapped.first;
-            if (region(name.key)->key_word.load(std::memory_order_acquire) == name.word) {
-                return false;
-            }
+            const auto& [key, word, writable] = mapped.first;
+            if (region(key)->key_word.load(std::memory_order_acquire) == word) return false;
             retired.push_back(std::move(mapped.second.mapping));
             return true;
         });
@@ -200,12 +198,8 @@ class RemoteNode final : public PeerNode {
     /// sockets hang up: in between it has no program any more.
     [[nodiscard]] bool is_ending() const noexcept { return living_thread_of(pid()) == 0; }
 
-    struct MappedKey {
-        std::uint32_t key;
-        std::uint64_t word;
-        bool writable;
-        friend auto operator<=>(const MappedKey&, const MappedKey&) = default;
-    };
+    /// A key, its word, and whether to be written.
+    using MappedKey = std::tuple<std::uint32_t, std::uint64_t, bool>;
     struct MappedRegion {
         std::shared_ptr<Mapping> mapping;
         std::size_t skip;
@@ -345,11 +339,6 @@ Mapping map_region(pid_t pid, const RegionFacts& facts, bool writable, std::size
     constexpr std::uint64_t small = std::uint64_t{64} << 10;
     return Mapping{file.get(), begin, bytes, writable ? PROT_READ | PROT_WRITE : PROT_READ,
                    bytes <= small ? MAP_POPULATE : 0};
-}
-
-std::optional<Reach> PeerNode::reach(const RegionEntry& entry, std::uint32_t key, bool writable) {
-    const auto facts = read_region(entry, key);
-    return facts ? reach(*facts, key, writable) : std::nullopt;
 }
 
 void find_members(const GroupEntry* table, std::uint32_t node,

@@ -10,11 +10,13 @@
 #include <memory>
 #include <new>
 #include <optional>
+#include <utility>
 
 #include "datagram/address_handle.hpp"
 #include "datagram/datagram_send.hpp"
 #include "fabric/multicast.hpp"
 #include "fabric/node.hpp"
+#include "millrace/base/clock.hpp"
 #include "millrace/base/uncancelled.hpp"
 #include "millrace/soft/device.hpp"
 #include "objects/shared_receive_queue.hpp"
@@ -261,12 +263,45 @@ void withdraw(QueuePair& qp) noexcept {
     if (qp.pool != nullptr) qp.pool->detach(qp.memory.index);
 }
 
+/// Nobody is in it, and nobody has it.
+void give_back(std::unique_ptr<QueuePair> qp) noexcept {
+    Context* const owner = qp->owner;
+    const auto process = owner->process;
+    process->queue_pairs().remove(*qp);
+    if (qp->own_pool != nullptr) {
+        qp->own_pool->give_back();
+    } else if (qp->pool != nullptr) {
+        qp->pool->offer_again(qp->memory.index, true, qp->datagram.get());
+    }
+    qp->disconnect(process->listed().held_by_hand(), qp->sends.held_by_hand(),
+                   qp->theirs.held_by_hand());
+    process->node().free_block(qp->memory, false);
+    qp.reset();
+    release(owner);
+}
+
+/// Those that were destroyed while somebody stood still in them, who has left since, or is dead.
+void give_back_kept(Process& process) noexcept {
+    process.look_for_deaths(base::ticks());
+    for (QueuePair* const kept : std::exchange(process.listed().hold()->kept, {})) {
+        std::unique_ptr<QueuePair> qp{kept};
+        SeenHazards seen;
+        qp->see_hazards(seen);
+        if (qp->executors_out(seen, nullptr)) {
+            give_back(std::move(qp));
+        } else {
+            process.queue_pairs().keep(std::move(qp));
+        }
+    }
+}
+
 }  // namespace
 
 ibv_qp* make_queue_pair(ibv_pd* pd, ibv_qp_init_attr* attributes) noexcept {
     if (const int error = objection(pd, *attributes); error != 0) return refused(error);
     Context* const owner = context_of(pd->context);
     Process& process = *owner->process;
+    give_back_kept(process);
     const Geometry geometry = geometry_of(*owner, *attributes);
     std::optional<Block> memory;
     std::unique_ptr<QueuePair> qp;
@@ -335,34 +370,19 @@ int end_queue_pair(ibv_qp* public_qp) noexcept {
     static_cast<CompletionQueue*>(qp->recv_cq)->detach(qp->receive_source);
     leave(qp->pd);
     const auto process = owner->process;
-    if (!out) {
-        // A stopped executor never let go: its connection, block and number are never used again.
+    if (qp->pool != nullptr) qp->pool->detach(qp->memory.index);
+    if (out) {
+        end_async_events(*public_qp);
+        give_back(std::move(qp));
+    } else {
+        // While a stopped executor is in it, its connection, block and number are not used again.
         // It goes on using its context.
-        if (qp->pool != nullptr) {
-            qp->pool->quarantine();
-            qp->pool->detach(qp->memory.index);
-        }
+        if (qp->pool != nullptr) qp->pool->quarantine();
         qp->broken.store(process->registrations() + 1, std::memory_order_release);
         process->queue_pairs().keep(std::move(qp));
         end_async_events(*public_qp);
-        return 0;
     }
-    process->queue_pairs().remove(*qp);
-    if (qp->pool != nullptr) {
-        qp->pool->detach(qp->memory.index);
-        if (qp->own_pool != nullptr) {
-            qp->own_pool->give_back();
-        } else {
-            qp->pool->offer_again(qp->memory.index, true, qp->datagram.get());
-        }
-    }
-    end_async_events(*public_qp);
-    // Nobody has it.
-    qp->disconnect(process->listed().held_by_hand(), qp->sends.held_by_hand(),
-                   qp->theirs.held_by_hand());
-    process->node().free_block(qp->memory, false);
-    qp.reset();
-    release(owner);
+    give_back_kept(*process);
     return 0;
 }
 

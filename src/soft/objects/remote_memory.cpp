@@ -4,10 +4,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <memory>
-#include <new>
 
-#include "millrace/base/error.hpp"
 #include "millrace/base/uncancelled.hpp"
 #include "millrace/soft/device.hpp"
 #include "process/context.hpp"
@@ -40,9 +39,7 @@ std::shared_ptr<std::byte> map_remote(ibv_qp* qp, std::uint64_t address, std::ui
         const std::shared_ptr<std::byte> region = peer->map(*facts, rkey);
         if (region == nullptr) return nullptr;
         return {region, region.get() + offset};
-    } catch (const std::bad_alloc&) {
-        return nullptr;
-    } catch (const base::Error&) {
+    } catch (const std::exception&) {
         return nullptr;
     }
 }

@@ -36,7 +36,7 @@ struct QueuePair;
 /// to.
 struct ListedQueuePairs {
     std::vector<QueuePair*> all;
-    std::vector<std::shared_ptr<QueuePair>> kept;  ///< destroyed; a stopped executor is in them
+    std::vector<QueuePair*> kept;  ///< destroyed, but a stopped executor is in them
     std::vector<std::shared_ptr<void>> retired_mappings;  ///< executors may still know them
     std::array<std::uint64_t, count_kinds> retired{};     ///< counts of those that are gone
     std::uint64_t last_letting_go = 0;

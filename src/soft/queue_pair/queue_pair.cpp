@@ -77,8 +77,11 @@ bool QueuePair::wait_for_executors(const FencedKey* region) const noexcept {
         owner->process->look_for_deaths(base::ticks());
         return executors_out(seen, region);
     };
-    return base::wait_until(out, base::Deadline::after(longest_execution), base::WaitPolicy{},
-                            parker) == base::Status::ok;
+    const auto patience = connection_ ? connection_.peer()->patience() : longest_execution;
+    const bool left =
+        base::wait_until(out, base::Deadline::after(patience), {}, parker) == base::Status::ok;
+    if (!left && connection_) connection_.peer()->note_standstill();
+    return left;
 }
 
 void QueuePair::check_timers(SendHeld held) noexcept {

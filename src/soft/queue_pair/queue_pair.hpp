@@ -58,9 +58,6 @@ struct SeenHazards {
 using PeerExecutor = std::unique_ptr<Executor>;
 using TheirsHeld = Held<PeerExecutor>;
 
-/// Who executes for longer has been stopped.
-inline constexpr std::chrono::seconds longest_execution{1};
-
 /// A queue pair's sends that wait, its timers and its errors: what the lock of `sends` guards.
 struct SendSide {
     /// `block`: the queue pair's.

@@ -103,10 +103,10 @@ void QueuePairs::add_to(Sums& sums, const QueuePair& qp) noexcept {
 void QueuePairs::keep(std::unique_ptr<QueuePair> qp) noexcept {
     const auto held = process_.listed().hold();
     try {
-        held->kept.emplace_back(std::move(qp));
-    } catch (const std::bad_alloc&) {
-        static_cast<void>(qp.release());  // stays listed all the same
+        held->kept.push_back(qp.get());
+    } catch (const std::bad_alloc&) {  // stays listed all the same
     }
+    static_cast<void>(qp.release());
 }
 
 void QueuePairs::tend_now(std::uint64_t now) noexcept {
@@ -229,6 +229,7 @@ int QueuePairs::fence_region(std::uint32_t key, std::uint64_t registration) noex
     };
     std::vector<Watched> watched;
     bool free = true;
+    std::chrono::milliseconds patience{0};
     {
         const auto held = process_.listed().hold();
         for (QueuePair* qp : held->all) {
@@ -246,6 +247,8 @@ int QueuePairs::fence_region(std::uint32_t key, std::uint64_t registration) noex
                 !qp->datagram->pass_stopped(held, one.seen.senders, registration, region)) {
                 free = false;
             }
+            const Connection& to = qp->connection(held);
+            patience = std::max(patience, to ? to.peer()->patience() : longest_execution);
             watched.push_back(std::move(one));
         }
     }
@@ -268,8 +271,7 @@ int QueuePairs::fence_region(std::uint32_t key, std::uint64_t registration) noex
         forget_those_out(held);
         return watched.empty();
     };
-    if (base::wait_until(out, base::Deadline::after(std::chrono::seconds{1}), base::WaitPolicy{},
-                         parker) == base::Status::ok) {
+    if (base::wait_until(out, base::Deadline::after(patience), {}, parker) == base::Status::ok) {
         return free ? 0 : EBUSY;
     }
     const auto held = process_.listed().hold();
@@ -280,6 +282,7 @@ int QueuePairs::fence_region(std::uint32_t key, std::uint64_t registration) noex
                                                region);
             continue;
         }
+        if (const Connection& to = one.qp->connection(held)) to.peer()->note_standstill();
         one.qp->give_up(process_.registrations());
     }
     return free && watched.empty() ? 0 : EBUSY;

@@ -5,6 +5,7 @@
 
 #include <cerrno>
 #include <cstdint>
+#include <cstring>
 #include <new>
 #include <utility>
 
@@ -42,11 +43,6 @@ bool can_be_mapped(int descriptor, std::uint64_t offset, std::size_t length) noe
            static_cast<std::uint64_t>(status.st_size) - offset >= length;
 }
 
-/// Its bits in an entry.
-constexpr std::uint64_t kind_bits(RegionKind kind) noexcept {
-    return static_cast<std::uint64_t>(kind) & 3;
-}
-
 }  // namespace
 
 RegionTable::RegionTable(RegionEntry* shown, std::shared_ptr<const std::atomic<bool>> usable)
@@ -63,16 +59,9 @@ std::uint64_t RegionTable::publish(std::uint32_t key, const RegionFacts& facts) 
         RegionEntry& entry = table[index_of_key(key)];
         // seq_cst: what is written to the entry after it must not be seen before it.
         entry.key_word.store(0);
-        entry.iova = facts.iova;
-        entry.length = facts.length;
-        entry.address = facts.address;
-        entry.access = facts.access;
-        entry.pd = facts.pd;
-        entry.descriptor = facts.descriptor;
-        entry.device = facts.device;
-        entry.inode = facts.inode;
-        entry.file_offset = facts.file_offset;
-        entry.kind = facts.kind;
+        std::memcpy(reinterpret_cast<std::byte*>(&entry) + sizeof key_word,
+                    reinterpret_cast<const std::byte*>(&facts) + sizeof key_word,
+                    sizeof facts - sizeof key_word);
         entry.key_word.store(key_word, std::memory_order_release);
     }
     return key_word;
@@ -116,16 +105,16 @@ int RegionTable::add(void* address, std::size_t length, std::uint64_t iova, std:
     facts.address = begin;
     facts.access = access;
     facts.pd = pd;
-    facts.kind = kind_bits(range ? RegionKind::private_memory : RegionKind::nothing);
+    auto kind = range ? RegionKind::private_memory : RegionKind::nothing;
     if (descriptor >= 0) {
-        facts.kind = kind_bits(RegionKind::shared_file);
+        kind = RegionKind::shared_file;
         facts.descriptor = descriptor;
         facts.device = static_cast<std::uint32_t>(range->device);
         facts.inode = range->inode;
         facts.file_offset = range->file_offset & largest_offset;
     }
+    facts.kind = static_cast<std::uint64_t>(kind) & 3;
     publish(key, facts);
-
     region = {key, static_cast<std::byte*>(address), iova, length, access, pd};
     return 0;
 }
@@ -139,7 +128,7 @@ int RegionTable::add_nothing(std::uint32_t pd, LocalRegion& region) {
     facts.length = ~std::uint64_t{0};
     facts.access = IBV_ACCESS_LOCAL_WRITE;
     facts.pd = pd;
-    facts.kind = kind_bits(RegionKind::nothing);
+    facts.kind = static_cast<std::uint64_t>(RegionKind::nothing) & 3;
     publish(key, facts);
     region = {key, nullptr, 0, facts.length, facts.access, pd};
     return 0;

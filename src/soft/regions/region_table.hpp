@@ -62,8 +62,7 @@ class RegionTable {
     [[nodiscard]] std::mutex& mutex() noexcept { return mutex_; }
 
   private:
-    /// A key that nothing has yet, or 0: none is left. With the mutex. Throws where the system has
-    /// no random numbers.
+    /// A key that nothing has yet, or 0: none is left. With the mutex. May throw.
     [[nodiscard]] std::uint32_t new_key();
     /// The key of that index may be another's, some time. With the mutex.
     void give_back(std::uint32_t index) noexcept;

@@ -4,9 +4,15 @@
 #include <cerrno>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 
+#include "fabric/node.hpp"
+#include "process/process.hpp"
+#include "queue_pair/queue_pair.hpp"
+#include "queue_pair/queue_pairs.hpp"
 #include "soft/held_pages.hpp"
 #include "soft/mode_scope.hpp"
 #include "soft/remote_endpoint.hpp"
@@ -14,6 +20,9 @@
 
 namespace millrace::test {
 namespace {
+
+using soft::Hazard;
+using soft::QueuePair;
 
 constexpr std::size_t page_bytes = 4096;
 
@@ -253,6 +262,59 @@ TEST(Fence, LeavesAPeerAloneThatStandsStillInOtherMemory) {
     EXPECT_EQ(pair.right.child.read_line().value_or("gone"), "0");
     EXPECT_EQ(pair.right.ask("complete"), "1 0 4096");
     EXPECT_EQ(state_of(pair.left.qp), IBV_QPS_RTS);
+}
+
+/// Has two connections, and begins to execute in both of them, for good.
+MILLRACE_CHILD(soft_stands_still) {
+    Endpoint first;
+    Endpoint second;
+    for (Endpoint* const end : {&first, &second}) {
+        say(std::to_string(end->qp->qp_num));
+        if (end->connect(static_cast<std::uint32_t>(std::stoul(*hear()))) != 0) return 1;
+    }
+    for (Endpoint* const end : {&first, &second}) {
+        Hazard& hazard = static_cast<QueuePair*>(end->qp)->block.hazard->send;
+        static_cast<void>(hazard.begin(false, soft::names_any));
+    }
+    say("stands still");
+    while (hear()) {
+    }
+    return 0;
+}
+
+TEST(Fence, WaitsOnceForAProcessThatStandsStillAndGivesAllBackWhenThatIsDead) {
+    std::optional<ChildProcess> child{ChildProcess::start("soft_stands_still", {})};
+    Endpoint first;
+    Endpoint second;
+    std::uint32_t number = 0;
+    for (Endpoint* const end : {&first, &second}) {
+        number = static_cast<std::uint32_t>(std::stoul(child->read_line().value()));
+        ASSERT_EQ(end->connect(number), 0);
+        ASSERT_TRUE(child->write_line(std::to_string(end->qp->qp_num)));
+    }
+    ASSERT_EQ(child->read_line(), "stands still");
+    const auto process = soft::current_process();
+    const auto peer = process->node().peer(soft::node_of_qpn(number));
+    ASSERT_NE(peer, nullptr);
+    EXPECT_EQ(peer->patience(), soft::longest_execution);
+
+    const auto begin = base::Clock::now();
+    EXPECT_EQ(soft::destroy_qp(std::exchange(first.qp, nullptr)), 0);
+    const bool short_then = peer->patience() < soft::longest_execution;
+    EXPECT_TRUE(short_then || base::Clock::now() - begin > std::chrono::seconds{2})
+        << "unless this thread was held up";
+    EXPECT_EQ(soft::destroy_qp(std::exchange(second.qp, nullptr)), 0);
+    const auto kept = [&] { return process->listed().hold()->kept.size(); };
+    EXPECT_EQ(kept(), 2U);
+    for (const Endpoint* const end : {&first, &second}) EXPECT_EQ(soft::dereg_mr(end->mr), EBUSY);
+
+    child->kill_and_wait();
+    const base::Deadline patience = patience_for_a_coincidence();
+    while (kept() != 0 && !patience.expired()) const Endpoint another;
+    EXPECT_EQ(kept(), 0U);
+    for (Endpoint* const end : {&first, &second}) {
+        EXPECT_EQ(soft::dereg_mr(std::exchange(end->mr, nullptr)), 0);
+    }
 }
 
 }  // namespace

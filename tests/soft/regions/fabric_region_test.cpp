@@ -17,6 +17,7 @@
 #include "fabric/fabric.hpp"
 #include "fabric/node.hpp"
 #include "millrace/base/own_mappings.hpp"
+#include "regions/region_facts.hpp"
 #include "soft/fabric_name.hpp"
 #include "support/child_process.hpp"
 
@@ -321,6 +322,12 @@ Reach advanced(Reach reach, std::size_t bytes) {
             reach.pid};
 }
 
+/// As an executor finds it.
+std::optional<Reach> reach_of(PeerNode& peer, std::uint32_t key, bool writable) {
+    const auto facts = read_region(*peer.region(key), key);
+    return facts ? peer.reach(*facts, key, writable) : std::nullopt;
+}
+
 /// Reads and writes all and parts of the owner's region.
 void check_transfers(Owner& owner, const Reach& reach) {
     std::vector<std::byte> memory(child_bytes);
@@ -354,12 +361,12 @@ TEST(RegionReach, IsDirectForASealedSharedMapping) {
     const auto node = Node::join(fabric_of_test());
     Owner owner{*node, "shared"};
     ASSERT_NE(owner.entry, nullptr);
-    const auto reach = owner.peer->reach(*owner.entry, owner.key, true);
+    const auto reach = reach_of(*owner.peer, owner.key, true);
     ASSERT_TRUE(reach);
     ASSERT_NE(reach->direct, nullptr);
-    EXPECT_EQ(owner.peer->reach(*owner.entry, owner.key, true)->direct, reach->direct) << "cached";
+    EXPECT_EQ(reach_of(*owner.peer, owner.key, true)->direct, reach->direct) << "cached";
     check_transfers(owner, *reach);
-    const auto for_reading = owner.peer->reach(*owner.entry, owner.key, false);
+    const auto for_reading = reach_of(*owner.peer, owner.key, false);
     ASSERT_TRUE(for_reading);
     EXPECT_NE(for_reading->direct, reach->direct) << "a mapping that cannot be written";
     EXPECT_EQ(for_reading->direct[child_bytes - 2], std::byte{200});
@@ -369,7 +376,7 @@ TEST(RegionReach, GoesThroughTheKernelForPrivateMemory) {
     const auto node = Node::join(fabric_of_test());
     Owner owner{*node, "private"};
     ASSERT_NE(owner.entry, nullptr);
-    const auto reach = owner.peer->reach(*owner.entry, owner.key, true);
+    const auto reach = reach_of(*owner.peer, owner.key, true);
     ASSERT_TRUE(reach);
     EXPECT_EQ(reach->direct, nullptr);
     EXPECT_EQ(reach->pid, owner.process.pid());
@@ -380,7 +387,7 @@ TEST(RegionReach, NeverMapsAFileThatCouldShrink) {
     const auto node = Node::join(fabric_of_test());
     Owner owner{*node, "unsealed"};
     ASSERT_NE(owner.entry, nullptr);
-    const auto reach = owner.peer->reach(*owner.entry, owner.key, true);
+    const auto reach = reach_of(*owner.peer, owner.key, true);
     ASSERT_TRUE(reach);
     EXPECT_EQ(reach->direct, nullptr);
     check_transfers(owner, *reach);
@@ -391,7 +398,7 @@ TEST(RegionReach, GoesThroughTheKernelWhenTheDescriptorWasClosedSince) {
     Owner owner{*node, "closed"};
     ASSERT_NE(owner.entry, nullptr);
     EXPECT_EQ(kind_of(owner.entry), RegionKind::shared_file);
-    const auto reach = owner.peer->reach(*owner.entry, owner.key, true);
+    const auto reach = reach_of(*owner.peer, owner.key, true);
     ASSERT_TRUE(reach);
     EXPECT_EQ(reach->direct, nullptr);
     check_transfers(owner, *reach);
@@ -401,23 +408,23 @@ TEST(RegionReach, IsRefusedForWritingWhatMayOnlyBeRead) {
     const auto node = Node::join(fabric_of_test());
     Owner owner{*node, "read only"};
     ASSERT_NE(owner.entry, nullptr);
-    EXPECT_FALSE(owner.peer->reach(*owner.entry, owner.key, true));
-    EXPECT_TRUE(owner.peer->reach(*owner.entry, owner.key, false));
+    EXPECT_FALSE(reach_of(*owner.peer, owner.key, true));
+    EXPECT_TRUE(reach_of(*owner.peer, owner.key, false));
 }
 
 TEST(RegionReach, IsRefusedForAStaleKey) {
     const auto node = Node::join(fabric_of_test());
     Owner owner{*node, "shared"};
     ASSERT_NE(owner.entry, nullptr);
-    const auto reach = owner.peer->reach(*owner.entry, owner.key, true);
+    const auto reach = reach_of(*owner.peer, owner.key, true);
     ASSERT_TRUE(reach);
-    EXPECT_FALSE(owner.peer->reach(*owner.entry, owner.key + 1, false)) << "another generation";
+    EXPECT_FALSE(reach_of(*owner.peer, owner.key + 1, false)) << "another generation";
     std::vector<std::shared_ptr<void>> retired;
     owner.peer->retire_stale(retired);
     EXPECT_TRUE(retired.empty());
     owner.process.write_line("drop");
     ASSERT_EQ(owner.process.read_line(), "dropped");
-    EXPECT_FALSE(owner.peer->reach(*owner.entry, owner.key, true));
+    EXPECT_FALSE(reach_of(*owner.peer, owner.key, true));
     EXPECT_EQ(owner.entry->key_word.load(), 0u);
     owner.peer->retire_stale(retired);
     ASSERT_EQ(retired.size(), 1u);
@@ -433,18 +440,18 @@ TEST(RegionReach, IsAPlainPointerWithinOneProcess) {
     std::vector<std::byte> memory(64);
     const auto key = registered(*node, memory.data(), 64).key;
     const auto self = node->peer(node->number());
-    const auto reach = self->reach(*self->region(key), key, true);
+    const auto reach = reach_of(*self, key, true);
     ASSERT_TRUE(reach);
     EXPECT_EQ(reach->direct, memory.data());
     node->regions().invalidate(key);
-    EXPECT_FALSE(self->reach(*self->region(key), key, true));
+    EXPECT_FALSE(reach_of(*self, key, true));
 }
 
 TEST(Transfer, TellsThatMemoryIsNoLongerThere) {
     const auto node = Node::join(fabric_of_test());
     Owner owner{*node, "private"};
     ASSERT_NE(owner.entry, nullptr);
-    const auto reach = owner.peer->reach(*owner.entry, owner.key, true);
+    const auto reach = reach_of(*owner.peer, owner.key, true);
     ASSERT_TRUE(reach);
     owner.process.write_line("unmap");
     ASSERT_EQ(owner.process.read_line(), "unmapped");
@@ -459,7 +466,7 @@ TEST(Transfer, TellsThatTheProcessIsGone) {
     const auto node = Node::join(fabric_of_test());
     Owner owner{*node, "private"};
     ASSERT_NE(owner.entry, nullptr);
-    const auto reach = owner.peer->reach(*owner.entry, owner.key, true);
+    const auto reach = reach_of(*owner.peer, owner.key, true);
     ASSERT_TRUE(reach);
     std::vector<std::byte> memory(64);
     EXPECT_EQ(transfer(*reach, here(memory), 64, *owner.peer), CopyResult::ok);
@@ -495,7 +502,7 @@ MILLRACE_CHILD(guarded_reader) {
     const auto peer = node->peer(static_cast<std::uint32_t>(std::stoul(arguments.at(1))));
     const auto key = static_cast<std::uint32_t>(std::stoul(arguments.at(2)));
     if (peer == nullptr) return 1;
-    const auto reach = peer->reach(*peer->region(key), key, false);
+    const auto reach = reach_of(*peer, key, false);
     std::vector<std::byte> memory(64);
     do {
         say(std::to_string(static_cast<int>(transfer(here(memory), *reach, 64, *peer))));
@@ -525,13 +532,13 @@ TEST(Transfer, StillReadsSharedMemoryOfAProcessThatIsGone) {
     const auto node = Node::join(fabric_of_test());
     Owner owner{*node, "shared"};
     ASSERT_NE(owner.entry, nullptr);
-    const auto reach = owner.peer->reach(*owner.entry, owner.key, true);
+    const auto reach = reach_of(*owner.peer, owner.key, true);
     ASSERT_TRUE(reach);
     owner.process.kill_and_wait();
     std::vector<std::byte> memory(child_bytes);
     EXPECT_EQ(transfer(here(memory), *reach, child_bytes, *owner.peer), CopyResult::ok);
     EXPECT_EQ(memory[1], std::byte{13});
-    EXPECT_EQ(owner.peer->reach(*owner.entry, owner.key, true)->direct, reach->direct);
+    EXPECT_EQ(reach_of(*owner.peer, owner.key, true)->direct, reach->direct);
 }
 
 }  // namespace
