@@ -178,8 +178,9 @@ class ClientsAndAFork : public testing::TestWithParam<Way> {};
 
 TEST_P(ClientsAndAFork, BelongToTheParentAndSoDoesTheServer) {
     const auto echo = [](message::Request& request) { (void)request.answer(request.payload()); };
-    auto server =
-        message::Server::listen(unique_address(), {.transports = connect::Transports::all()});
+    auto server = message::Server::listen(
+        unique_address(),
+        {.transports = connect::Transports::all(), .protection = message::Protection::trusted});
     std::optional<message::Client> client;
     std::exception_ptr failed;
     std::atomic<bool> is_there{false};
