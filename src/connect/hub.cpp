@@ -356,7 +356,8 @@ Hub::Id Hub::every(std::chrono::nanoseconds period, Call call) {
 }
 
 bool Hub::remove(Id id) {
-    state_->require_owner("remove a descriptor or timer from a hub");
+    // Destructors call this, also those of copies in a child made by fork.
+    if (!is_copy()) state_->require_owner("remove a descriptor or timer from a hub");
     const auto number = static_cast<std::uint64_t>(id);
     const auto found = state_->members.find(number);
     if (found == state_->members.end()) return false;
