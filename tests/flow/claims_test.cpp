@@ -4,7 +4,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <span>
 #include <string>
 #include <vector>
@@ -165,30 +164,6 @@ TEST_F(FrameClaims, AreGoneWhenAnotherFrameWasEnqueuedInTheirPlace) {
             ASSERT_EQ(got, item);
         }
         pass(3);
-    }
-}
-
-TEST_F(FrameClaims, StandWhileLongerFramesFindNoRoom) {
-    const std::vector<std::byte> longest(ends.producer().max_size());
-    for (int lap = 0; lap != 20; ++lap) {
-        int frames = 4;
-        std::vector<std::byte> got;
-        for (int frame = 1; frame != frames; ++frame) {
-            ASSERT_EQ(ends.producer().enqueue(item, soon()), Status::ok);
-        }
-        std::span<std::byte> place;
-        ASSERT_EQ(ends.producer().claim(item.size(), place, soon()), Status::ok);
-        std::memcpy(place.data(), item.data(), item.size());
-        EXPECT_EQ(ends.producer().try_enqueue(longest), Status::full);
-        const Status status = ends.producer().commit();
-        // One that would have to wrap may have passed over the place.
-        ASSERT_TRUE(status == Status::ok || status == Status::empty);
-        if (status == Status::empty) --frames;
-        for (; frames != 0; --frames) {
-            ASSERT_EQ(ends.consumer().dequeue(got, soon()), Status::ok);
-            ASSERT_EQ(got, item);
-        }
-        pass(1);
     }
 }
 
