@@ -336,7 +336,7 @@ TEST(Accept, SaysThatAForkedChildCannot) {
             (void)listener.accept(soon());
         } catch (const base::Error& error) {
             const std::string what = error.what();
-            code = what.find("made by fork; listen in the child") != std::string::npos ? 7 : 2;
+            code = what.find("made by fork; make one in the child") != std::string::npos ? 7 : 2;
         }
         _exit(code);
     }
