@@ -17,6 +17,7 @@
 
 #include "failure.hpp"
 #include "gid_text.hpp"
+#include "kept.hpp"
 #include "memory_file.hpp"
 #include "millrace/base/log.hpp"
 #include "millrace/soft/cable_facts.hpp"
@@ -228,6 +229,7 @@ Context& Context::operator=(Context&& other) noexcept {
 Context::~Context() {
     if (raw_ == nullptr || is_parents(raw_)) return;
     note_closed(raw_);
+    forget_kept(raw_);
     if (path_->close_device(raw_) != 0) {
         base::log(base::LogLevel::warn, "verbs", "close a device: {}", base::describe_errno(errno));
     }

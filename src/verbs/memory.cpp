@@ -4,14 +4,13 @@
 #include <cerrno>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <new>
 #include <utility>
-#include <vector>
 
 #include <fmt/format.h>
 
 #include "available_memory.hpp"
+#include "kept.hpp"
 #include "memory_file.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/log.hpp"
@@ -121,30 +120,24 @@ MemoryRegion& MemoryRegion::operator=(MemoryRegion&& other) noexcept {
 
 MemoryRegion::~MemoryRegion() { (void)deregister(); }
 
-namespace {
-/// Regions that somebody may still copy to: no leak, but kept on purpose.
-void keep_for_ever(ibv_mr* region) noexcept {
-    static std::mutex mutex;
-    static auto* const kept = new std::vector<ibv_mr*>;
-    const std::scoped_lock lock{mutex};
-    try {
-        kept->push_back(region);
-    } catch (const std::bad_alloc&) {
-        // Then it is only kept.
-    }
-}
-}  // namespace
-
-bool MemoryRegion::deregister() noexcept {
+ibv_mr* MemoryRegion::try_to_deregister() noexcept {
+    try_kept();
     ibv_mr* raw = std::exchange(raw_, nullptr);
-    if (raw == nullptr || is_parents(raw->context)) return true;
+    if (raw == nullptr || is_parents(raw->context)) return nullptr;
     const std::size_t length = raw->length;
     const int error = path_->dereg_mr(raw);
-    if (error == 0) return true;
-    base::log(base::LogLevel::warn, "verbs",
-              "deregister {} bytes: {}; the memory is never used again", length,
-              base::describe_errno(error));
-    keep_for_ever(raw);
+    if (error == 0) return nullptr;
+    base::log(
+        base::LogLevel::warn, "verbs",
+        "deregister {} bytes: {}; the memory is not used again before the device gives it back",
+        length, base::describe_errno(error));
+    return raw;
+}
+
+bool MemoryRegion::deregister() noexcept {
+    ibv_mr* const raw = try_to_deregister();
+    if (raw == nullptr) return true;
+    keep(raw->context, [raw, path = path_] { return path->dereg_mr(raw) == 0; });
     return false;
 }
 
@@ -158,7 +151,18 @@ RegisteredBuffer& RegisteredBuffer::operator=(RegisteredBuffer&& other) noexcept
 }
 
 RegisteredBuffer::~RegisteredBuffer() {
-    if (!region_.deregister()) buffer_.quarantine();
+    ibv_mr* const raw = region_.try_to_deregister();
+    if (raw == nullptr) return;
+    buffer_.quarantine();
+    try {
+        const auto buffer = std::make_shared<Buffer>(std::move(buffer_));
+        keep(raw->context, [raw, path = region_.path_, buffer] {
+            buffer->quarantined_ = path->dereg_mr(raw) != 0;
+            return !buffer->quarantined_;
+        });
+    } catch (const std::bad_alloc&) {
+        // Then it is only kept.
+    }
 }
 
 }  // namespace millrace::verbs

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "failure.hpp"
+#include "kept.hpp"
 #include "millrace/base/log.hpp"
 #include "millrace/verbs/memory.hpp"
 #include "millrace/verbs/queue_pair.hpp"
@@ -58,10 +59,12 @@ ProtectionDomain::~ProtectionDomain() {
         base::log(base::LogLevel::warn, "verbs",
                   "free a protection domain: {}; regions or queue pairs of it still exist",
                   base::describe_errno(error));
+        keep(raw_->context, [raw = raw_, path = path_] { return path->dealloc_pd(raw) == 0; });
     }
 }
 
 MemoryRegion ProtectionDomain::register_memory(std::span<std::byte> memory, Access access) {
+    try_kept();
     errno = 0;
     ibv_mr* raw = path_->reg_mr(raw_, memory.data(), memory.size(),
                                 reinterpret_cast<std::uint64_t>(memory.data()),

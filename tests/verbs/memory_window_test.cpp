@@ -1,10 +1,14 @@
 // Memory windows of type 2, over any device that has them.
 #include "millrace/verbs/memory_window.hpp"
 
+#include <sys/mman.h>
+
+#include <chrono>
 #include <cstdint>
 #include <utility>
 
 #include "loopback.hpp"
+#include "millrace/base/deadline.hpp"
 
 namespace millrace::verbs::test {
 namespace {
@@ -68,6 +72,28 @@ TEST_F(Windows, ShowSomethingElseByAnotherKey) {
 TEST_F(Windows, GiveNoMoreThanTheyWereTold) {
     ASSERT_EQ(done(window.show(region(), 0, 64, Access::remote_read)), IBV_WC_SUCCESS);
     EXPECT_EQ(write(window.remote()), IBV_WC_REM_ACCESS_ERR);
+}
+
+TEST_F(Windows, KeepTheMemoryThatTheyShowUntilTheyAreHidden) {
+    const std::byte* data = nullptr;
+    {
+        const RegisteredBuffer buffer =
+            loopback.domain.allocate(8192, Access::local_write | shown_by_windows);
+        data = buffer.data();
+        ASSERT_EQ(done(window.show(buffer.region(), 0, 64, Access::remote_write)), IBV_WC_SUCCESS);
+    }
+    const auto is_there = [&] {
+        unsigned char resident = 0;
+        return mincore(const_cast<std::byte*>(data), 4096, &resident) == 0;
+    };
+    EXPECT_TRUE(is_there()) << "a peer may still write there";
+    ASSERT_EQ(done(window.hide()), IBV_WC_SUCCESS);
+    // It is tried again when something else is registered.
+    const base::Deadline patience = base::Deadline::after(std::chrono::seconds{40});
+    while (is_there() && !patience.expired()) {
+        static_cast<void>(loopback.domain.allocate(4096, Access::none));
+    }
+    EXPECT_FALSE(is_there());
 }
 
 TEST_F(Windows, MoveWithTheirKeys) {

@@ -74,6 +74,7 @@ class Buffer {
 
   private:
     friend class ProtectionDomain;
+    friend class RegisteredBuffer;
     /// A piece of a file that others have pieces of; or one by itself, where that cannot be.
     [[nodiscard]] static Buffer of_slab(Slabs& slabs, std::size_t size, bool packed);
 
@@ -111,17 +112,23 @@ class MemoryRegion {
     }
 
     /// Deregisters now. False: the device could not promise that nothing touches the memory any
-    /// more (EBUSY); the memory must then never be reused. The destructor calls it and logs.
+    /// more (EBUSY); the memory must then never be reused. The registration itself ends later, once
+    /// the device can promise it. The destructor calls this and logs.
     [[nodiscard]] bool deregister() noexcept;
 
   private:
     friend class ProtectionDomain;
+    friend class RegisteredBuffer;
+    /// What could not be deregistered, or null.
+    [[nodiscard]] ibv_mr* try_to_deregister() noexcept;
     MemoryRegion(ibv_mr* raw, const ControlPath& path) noexcept : raw_{raw}, path_{&path} {}
     ibv_mr* raw_ = nullptr;
     const ControlPath* path_ = nullptr;
 };
 
-/// A buffer and its registration, released in the right order (and quarantined if it must be).
+/// A buffer and its registration, released in the right order. Memory that a process may still
+/// touch is kept, and released once that has left it or is dead and other memory is registered or
+/// released.
 class RegisteredBuffer {
   public:
     RegisteredBuffer() noexcept = default;
