@@ -208,15 +208,12 @@ CopyResult write_zeros(Reach to, std::size_t bytes, PeerNode& peer) noexcept {
 void tell_copies_denied(pid_t pid) noexcept {
     static std::atomic<bool> said{false};
     if (said.exchange(true, std::memory_order_relaxed)) return;
-    try {
-        base::log(base::LogLevel::error, "soft",
-                  "cannot copy from or to the memory of process {}: the system refuses it, and the "
-                  "process does not do it for us. Register memory of a memfd sealed with "
-                  "F_SEAL_SHRINK, or allow it: same user, kernel.yama.ptrace_scope=0, in a "
-                  "container --cap-add=SYS_PTRACE",
-                  pid);
-    } catch (const std::exception&) {  // a message less
-    }
+    base::log(base::LogLevel::error, "soft",
+              "cannot copy from or to the memory of process {}: the system refuses it, and the "
+              "process does not do it for us. Register memory of a memfd sealed with "
+              "F_SEAL_SHRINK, or allow it: same user, kernel.yama.ptrace_scope=0, in a "
+              "container --cap-add=SYS_PTRACE",
+              pid);
 }
 
 CopyResult transfer(const Reach& to, const Reach& from, std::size_t bytes,

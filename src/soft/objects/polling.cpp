@@ -203,14 +203,11 @@ void PolledQueue::fail_by_overrun(PollHeld held, std::uint64_t waiting) noexcept
     CompletionTurn& my = turn(held);
     my.overrun = my.limited = true;
     attention.store(true, std::memory_order_relaxed);
-    try {
-        base::log(base::LogLevel::error, "soft",
-                  "completion queue overrun: {} completions waited in a queue for {}; it and its "
-                  "queue pairs are in error. Make it larger (ibv_create_cq), or poll it before "
-                  "more work is posted",
-                  waiting, cqe);
-    } catch (const std::exception&) {  // a message less
-    }
+    base::log(base::LogLevel::error, "soft",
+              "completion queue overrun: {} completions waited in a queue for {}; it and its "
+              "queue pairs are in error. Make it larger (ibv_create_cq), or poll it before "
+              "more work is posted",
+              waiting, cqe);
     raise_async_event(*this, IBV_EVENT_CQ_ERR);
     for (const CompletionSource* source : my.turns.all()) {
         QueuePair& qp = *source->qp;
