@@ -98,16 +98,6 @@ template <class Add>
     return refused(ENOMEM);
 }
 
-/// Where it is asked for and can be done.
-[[nodiscard]] std::shared_ptr<RemappedMemory> remap(void* address, std::size_t length) noexcept {
-    if (!RemappedMemory::wanted()) return nullptr;
-    try {
-        return RemappedMemory::of(address, length);
-    } catch (const std::exception&) {
-        return nullptr;
-    }
-}
-
 [[nodiscard]] int refuse_rereg(int error) noexcept {
     errno = error;
     return IBV_REREG_MR_ERR_INPUT;  // the region stays as it was
@@ -118,7 +108,7 @@ template <class Add>
 ibv_mr* register_memory(ibv_pd* pd, void* address, std::size_t length, std::uint64_t iova,
                         unsigned access) noexcept {
     if ((access & IBV_ACCESS_ZERO_BASED) != 0) iova = 0;
-    auto remapped = remap(address, length);
+    auto remapped = RemappedMemory::of(address, length);
     MemoryRegion* const region =
         make_region(pd, [&](Node& node, std::uint32_t number, LocalRegion& made) {
             return node.regions().add(address, length, iova, access, number, made);
@@ -207,7 +197,7 @@ int rereg_mr(ibv_mr* public_mr, int flags, ibv_pd* pd, void* address, std::size_
     if (!new_access) access = registration.access;
     if ((access & IBV_ACCESS_ZERO_BASED) != 0) iova = 0;
     if (process.windows().any_on(registration)) return refuse_rereg(EBUSY);
-    auto remapped = new_place ? remap(address, length) : registration.remapped;
+    auto remapped = new_place ? RemappedMemory::of(address, length) : registration.remapped;
     // The new one first: where it cannot be made, the old one is as it was.
     LocalRegion made;
     const std::uint32_t handle = registration.handle;

@@ -14,12 +14,11 @@ namespace millrace::soft {
 /// threads write to them while they are moved, in either direction, may be lost.
 class RemappedMemory {
   public:
-    /// Does the environment ask for it? Looked at once.
-    [[nodiscard]] static bool wanted() noexcept;
-
-    /// Moves [address, address + length), or finds where it was moved before. nullptr: it is not
-    /// whole pages of such memory, or the system refused; the memory is as it was.
-    [[nodiscard]] static std::shared_ptr<RemappedMemory> of(void* address, std::size_t length);
+    /// Moves [address, address + length), or finds where it was moved before. nullptr: the
+    /// environment does not ask for it (looked at once), it is not whole pages of such memory, or
+    /// the system refused, which is said once; the memory is as it was.
+    [[nodiscard]] static std::shared_ptr<RemappedMemory> of(void* address,
+                                                            std::size_t length) noexcept;
 
     ~RemappedMemory();
     RemappedMemory(const RemappedMemory&) = delete;

@@ -1,12 +1,22 @@
 // MILLRACE_REMAP: plain memory that peers reach directly, and that is plain again afterwards. The
 // setting is looked at once per process, so each test is one.
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
+#include <array>
+#include <csignal>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 
+#include "millrace/base/log_output.hpp"
+#include "soft/held_memory.hpp"
 #include "soft/remote_endpoint.hpp"
+#include "system/descriptor.hpp"
+#include "system/mapping.hpp"
 
 namespace millrace::test {
 namespace {
@@ -103,6 +113,112 @@ TEST(Remapping, GivesPeersDirectStoresAndTheProgramItsMemoryBack) {
     ASSERT_TRUE(wc);
     EXPECT_EQ(wc->status, IBV_WC_SUCCESS);
     ASSERT_TRUE(child.write_line("written"));
+    EXPECT_EQ(child.read_line().value_or("gone"), "good");
+    EXPECT_TRUE(child.wait().success());
+}
+
+// Sparse memory stays sparse. A huge page may come where one page was touched.
+
+constexpr std::size_t sparse_bytes = std::size_t{1} << 30;
+constexpr std::size_t few_bytes = std::size_t{64} << 20;
+constexpr std::size_t hole = std::size_t{300} << 20;
+constexpr std::array<std::size_t, 5> touched{0, 511 * 4096, 512 * 4096, std::size_t{700} << 20,
+                                             sparse_bytes - 4096};
+
+std::byte* sparse_memory() {
+    void* const memory = mmap(nullptr, sparse_bytes, PROT_READ | PROT_WRITE,
+                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    return static_cast<std::byte*>(memory);
+}
+
+/// The file of moved memory, as a peer opens it.
+soft::Descriptor file_of_moved_memory() {
+    for (const auto& entry : std::filesystem::directory_iterator{"/proc/self/fd"}) {
+        std::error_code error;
+        const auto target = std::filesystem::read_symlink(entry.path(), error).string();
+        // The endpoint's own memory has one as well.
+        if (target.find("millrace-remapped") == std::string::npos ||
+            std::filesystem::file_size(entry.path(), error) != sparse_bytes) {
+            continue;
+        }
+        return soft::Descriptor{open(entry.path().c_str(), O_RDWR | O_CLOEXEC)};
+    }
+    return {};
+}
+
+MILLRACE_CHILD(soft_remapped_sparse) {
+    setenv("MILLRACE_REMAP", "1", 1);
+    std::byte* const memory = sparse_memory();
+    for (const std::size_t at : touched) memory[at] = std::byte{7};
+    EndpointOptions options;
+    const Endpoint end{options};
+    const std::uint64_t before = private_bytes();
+    ibv_mr* const region = soft::reg_mr(end.pd, memory, sparse_bytes,
+                                        reinterpret_cast<std::uint64_t>(memory), options.access);
+    REQUIRE(region != nullptr && permissions_of(memory) == "rw-s");
+    {
+        const soft::Descriptor file = file_of_moved_memory();
+        struct stat status {};
+        REQUIRE(file && fstat(file.get(), &status) == 0);
+        REQUIRE(static_cast<std::uint64_t>(status.st_blocks) * 512 < few_bytes);
+        for (const std::size_t at : touched) REQUIRE(memory[at] == std::byte{7});
+        // A peer stores where nobody has been, and so does the program.
+        const soft::Mapping peer{file.get(), 0, sparse_bytes, PROT_READ | PROT_WRITE};
+        REQUIRE(peer);
+        peer.memory()[hole] = std::byte{9};
+    }
+    memory[hole + 8192] = std::byte{1};
+    REQUIRE(soft::dereg_mr(region) == 0);
+    REQUIRE(permissions_of(memory) == "rw-p");
+    REQUIRE(private_bytes() < before + few_bytes);
+    for (const std::size_t at : touched) REQUIRE(memory[at] == std::byte{7});
+    REQUIRE(memory[hole] == std::byte{9} && memory[hole + 8192] == std::byte{1});
+    REQUIRE(memory[hole + 4096] == std::byte{0});
+    say("good");
+    return 0;
+}
+
+TEST(Remapping, FillsOnlyPagesThatSomebodyHasTouched) {
+    auto child = ChildProcess::start("soft_remapped_sparse", {});
+    EXPECT_EQ(child.read_line().value_or("gone"), "good");
+    EXPECT_TRUE(child.wait().success());
+}
+
+MILLRACE_CHILD(soft_remapped_in_vain) {
+    setenv("MILLRACE_REMAP", "1", 1);
+    signal(SIGXFSZ, SIG_IGN);  // too large a file is an error
+    std::byte* const memory = sparse_memory();
+    memory[4096] = std::byte{7};
+    EndpointOptions options;
+    const Endpoint end{options};
+    std::string said;
+    base::set_log_sink([&said](auto, auto, std::string_view text) { said += text; });
+    rlimit usual{};
+    REQUIRE(getrlimit(RLIMIT_FSIZE, &usual) == 0);
+    const rlimit small{few_bytes, usual.rlim_max};
+    const auto iova = reinterpret_cast<std::uint64_t>(memory);
+    for (int i = 0; i < 2; ++i) {
+        REQUIRE(setrlimit(RLIMIT_FSIZE, &small) == 0);
+        ibv_mr* const plain = soft::reg_mr(end.pd, memory, sparse_bytes, iova, options.access);
+        REQUIRE(setrlimit(RLIMIT_FSIZE, &usual) == 0);
+        REQUIRE(plain != nullptr && permissions_of(memory) == "rw-p");
+        REQUIRE(memory[4096] == std::byte{7});
+        REQUIRE(soft::dereg_mr(plain) == 0);
+    }
+    base::set_log_sink({});
+    const std::size_t first = said.find("File too large (EFBIG)");
+    REQUIRE(first != std::string::npos);
+    REQUIRE(said.find("EFBIG", first + 20) == std::string::npos);
+    // Nothing remembers that it was tried.
+    ibv_mr* const moved = soft::reg_mr(end.pd, memory, sparse_bytes, iova, options.access);
+    REQUIRE(moved != nullptr && permissions_of(memory) == "rw-s");
+    REQUIRE(soft::dereg_mr(moved) == 0);
+    say("good");
+    return 0;
+}
+
+TEST(Remapping, SaysOnceWhyMemoryStaysPrivate) {
+    auto child = ChildProcess::start("soft_remapped_in_vain", {});
     EXPECT_EQ(child.read_line().value_or("gone"), "good");
     EXPECT_TRUE(child.wait().success());
 }
