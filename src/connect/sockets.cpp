@@ -196,7 +196,8 @@ Listening listen_on(const Address& address) {
 }
 
 void unlink_own(const Listening& listening) noexcept {
-    if (listening.inode == 0) return;
+    // In a child made by fork the descriptor is not valid, and the file its parent's.
+    if (listening.inode == 0 || !listening.socket.valid()) return;
     const char* path = listening.address.path().c_str();
     struct stat file {};
     if (lstat(path, &file) == 0 && file.st_dev == listening.device &&

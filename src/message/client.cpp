@@ -168,8 +168,16 @@ Status Client::look_for(std::uint64_t id, Answer& answer, const Deadline& deadli
 
 void Client::pass() {
     if (!state_->is_handed_out()) [[unlikely]]
-        detail::refuse_nested_use("go on behind an answer", state_->server.to_string());
+        state_->refuse_to_pass();
     state_->pass();
+}
+
+void Client::pass_unless_gone() noexcept {
+    if (state_->is_handed_out()) state_->pass();
+}
+
+void Client::State::refuse_to_pass() const {
+    detail::refuse_nested_use("go on behind an answer", server.to_string());
 }
 
 void Client::prefetch() noexcept { state_->prefetch(); }

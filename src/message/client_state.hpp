@@ -663,11 +663,8 @@ struct Client::State {
             line->tidy_now_and_then();
     }
     /// What was handed out last was not passed yet.
-    [[nodiscard, gnu::always_inline]] bool is_handed_out() noexcept {
-        if (handed_out == in_line || handed_out == in_batch) [[likely]]
-            return call_of(current) == Call::wanted;
-        return handed_out < kept.size() && kept[handed_out].id == current;
-    }
+    [[nodiscard]] bool is_handed_out() const noexcept { return handed_out != nothing; }
+    [[noreturn, gnu::noinline, gnu::cold]] void refuse_to_pass() const;
     void pass() noexcept {
         ++counts.answers;
         if (handed_out == in_line) [[likely]] {
@@ -678,6 +675,7 @@ struct Client::State {
         } else {
             pass_otherwise();
         }
+        handed_out = nothing;
     }
     [[gnu::noinline]] void pass_otherwise() noexcept {
         if (handed_out == in_batch) [[likely]]
@@ -776,7 +774,11 @@ struct Client::State {
                     return status != again || line->progress() != before;
                 });
                 if (waited != base::Status::ok) return waited;
-                if (status == again) continue;
+                if (status == again) {
+                    if (deadline.cancelled()) return base::Status::cancelled;
+                    if (deadline.expired()) return base::Status::timed_out;
+                    continue;
+                }
             }
             if (!may_resume(status) || !resumes(deadline, status)) return status;
         }
@@ -886,6 +888,7 @@ struct Client::State {
 
     static constexpr std::size_t in_line = ~std::size_t{0};
     static constexpr std::size_t in_batch = in_line - 1;
+    static constexpr std::size_t nothing = in_line - 2;  ///< what was handed out was passed
     std::size_t handed_out = in_line;  ///< which one of kept, otherwise
     std::uint64_t current = 0;         ///< the number of what was handed out
     std::vector<std::byte> scratch;    ///< a request that is not laid in place

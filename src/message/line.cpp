@@ -225,7 +225,9 @@ bool Line::announce_front() noexcept {
     std::vector<std::byte>& message = waiting_.front();
     const std::size_t size = message.size() - session_head_bytes;
     Rendezvous::Announced announced;
+    std::vector<std::byte> announcement;
     try {
+        announcement.resize(sizeof announced.head + sizeof announced.where);
         std::span<std::byte> place;
         // In pieces it would take many times as long, and so would all that is behind it.
         if (!claim_large(size, place)) return !has_announced();
@@ -238,10 +240,10 @@ bool Line::announce_front() noexcept {
     }
     waiting_bytes_ -= message.size();
     flushed_bytes_ += message.size();
-    message.resize(sizeof announced.head + sizeof announced.where);
-    std::memcpy(message.data(), &announced.head, sizeof announced.head);
-    std::memcpy(message.data() + sizeof announced.head, announced.where.data(),
+    std::memcpy(announcement.data(), &announced.head, sizeof announced.head);
+    std::memcpy(announcement.data() + sizeof announced.head, announced.where.data(),
                 sizeof announced.where);
+    message = std::move(announcement);
     waiting_bytes_ += message.size();
     return true;
 }

@@ -287,8 +287,10 @@ Status Port::look(Answer& answer) {
     if (port.is_watched) [[unlikely]]
         status = watch(port, status, answer);
     if (status == Status::closed && !port.kept.empty()) return look_at_kept(port, 0, answer);
-    port.kept_index = PortState::in_place;
-    port.current = PortState::place_of(answer.id);
+    if (status == Status::ok) [[likely]] {
+        port.kept_index = PortState::in_place;
+        port.current = PortState::place_of(answer.id);
+    }
     return status;
 }
 
@@ -317,20 +319,33 @@ Status Port::look_for(std::uint64_t id, Answer& answer, const Deadline& deadline
         }
         // The end has something to say of it.
         if (found == Status::closed && finds_kept(port, id, answer)) return Status::ok;
-        port.kept_index = PortState::in_place;
-        port.current = PortState::place_of(id);
+        if (found == Status::ok) [[likely]] {
+            port.kept_index = PortState::in_place;
+            port.current = PortState::place_of(id);
+        }
         return found;
     });
     if (status != Status::ok) (void)cancel(id);
     return status;
 }
 
+namespace {
+[[noreturn, gnu::noinline, gnu::cold]] void refuse_to_pass() {
+    detail::refuse_nested_use("go on behind an answer", "a port");
+}
+}  // namespace
+
 void Port::pass() {
     PortState& port = *state_;
     if (!port.is_handed_out()) [[unlikely]]
-        detail::refuse_nested_use("go on behind an answer", "a port");
-    if (port.kept_index == PortState::in_place) return pass_place(port, port.current);
-    port.kept.erase(port.kept.begin() + static_cast<std::ptrdiff_t>(port.kept_index));
+        refuse_to_pass();
+    const std::size_t index = std::exchange(port.kept_index, PortState::nothing);
+    if (index == PortState::in_place) return pass_place(port, port.current);
+    port.kept.erase(port.kept.begin() + static_cast<std::ptrdiff_t>(index));
+}
+
+void Port::pass_unless_gone() noexcept {
+    if (state_->is_handed_out()) pass();
 }
 
 bool Port::cancel(std::uint64_t id) {

@@ -163,6 +163,7 @@ struct PortState {
     std::uint32_t current = 0;          ///< the place of what was handed out …
     std::size_t kept_index = in_place;  ///< … unless it is one of `kept`
     static constexpr std::size_t in_place = ~std::size_t{0};
+    static constexpr std::size_t nothing = in_place - 1;  ///< what was handed out was passed
     std::size_t wanted = 0;   ///< places of calls that are
     std::uint32_t waits = 0;  ///< before which no crowd was seen
     std::uint32_t server = 0;
@@ -180,8 +181,7 @@ struct PortState {
     }
     /// What was handed out last was not passed yet.
     [[nodiscard]] bool is_handed_out() const noexcept {
-        return kept_index == in_place ? places[current].call == Call::wanted
-                                      : kept_index < kept.size();
+        return kept_index != nothing;
     }
     base::ForkWatch fork_watch{*this};
 };

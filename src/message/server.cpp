@@ -58,8 +58,10 @@ Status Request::answer_alone(std::span<const std::byte> payload) {
         return note_answered(server.answer(peer, header_.id, Outcome::ok, payload));
     ++server.counts.answers;
     const SessionHead head = pack(SessionHeader{.id = header_.id, .kind = SessionKind::answer});
+    stage_ = Stage::answered;
     if (peer.line->try_send_here(head, payload) == Status::ok) [[likely]]
-        return note_answered(Status::ok);
+        return Status::ok;
+    stage_ = Stage::open;
     return note_answered(server.give(peer, head, payload));
 }
 
@@ -429,13 +431,19 @@ std::size_t Server::State::visit_otherwise(Peer& peer, const detail::HandlerRef&
                 peer.line->pass();
                 break;
             }
-            if (!parse(message, header, payload) || header.kind != SessionKind::request ||
-                header.id != peer.taken + 1) {
+            const bool is_parsed = parse(message, header, payload);
+            // Sent again behind a resume, where there was memory for it the first time.
+            const bool is_again =
+                peer.line->exceeds_budget() && peer.resumes && header.id <= peer.taken;
+            if (!is_parsed || header.kind != SessionKind::request ||
+                (!is_again && header.id != peer.taken + 1)) {
                 misbehaved(peer, "a message that is too large, and no request");
                 return 0;
             }
-            peer.taken = header.id;
-            if (peer.line->exceeds_budget()) {
+            peer.taken = std::max(peer.taken, header.id);
+            if (is_again && std::erase(peer.unread, header.id) == 0) {
+                repeat(peer, header.id);
+            } else if (peer.line->exceeds_budget()) {
                 ++counts.over_budget;
                 ++counts.overloaded;
                 (void)answer(peer, header.id, Outcome::overloaded, {});

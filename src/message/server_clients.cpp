@@ -592,6 +592,7 @@ void Server::State::part(Peer& peer, bool for_good) noexcept {
         peer.line.reset();
     }
     peer.is_paused = false;
+    peer.begun = {};
     peer.owed_part.set_anyhow(0);
     peer.is_plain = false;
     peer.batch_at = 0;

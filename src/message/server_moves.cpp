@@ -159,6 +159,7 @@ void Server::State::send_off(Peer& peer) {
     peer.phase = Phase::moved;
     peer.moved_to = to;
     peer.is_paused = false;
+    peer.owed_part.set_anyhow(0);
     peer.is_plain = false;
     peer.leaving_for.reset();
     --counts.clients;
@@ -171,7 +172,10 @@ void Server::State::take_in(Peer& peer, Moving& moving) {
     peer.since = base::Clock::now();
     peer.balanced_at = peer.taken;
     peer.is_plain = !peer.resumes;
+    peer.begun = {};
+    peer.owed_part = HeldPart{crowd->held()};
     peer.line.emplace(std::move(moving.line));
+    peer.owed_part.set_anyhow(peer.line->owed_bytes());
     ++counts.clients;
     if (comes) comes(peer.id, std::move(moving.known));
     watch(peer);

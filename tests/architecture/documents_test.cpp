@@ -174,7 +174,8 @@ TEST(Headers, OfMessagesHaveExamplesThatAreCompiled) {
         const auto named = compiled.find("// " + file.filename().string() + "\n");
         if (pieces.empty()) {
             // It has no class or function but those of the library itself.
-            EXPECT_EQ(file.filename(), "in_place.hpp");
+            const std::set<std::string> for_the_library{"held_bytes.hpp", "in_place.hpp"};
+            EXPECT_TRUE(for_the_library.contains(file.filename().string())) << file;
             continue;
         }
         ++examples;

@@ -348,6 +348,22 @@ TEST(Accept, SaysThatAForkedChildCannot) {
     EXPECT_EQ(accepted.get().peer_now(), PeerState::alive) << "the parent still can";
 }
 
+TEST(Accept, GoesOnWhereAForkedChildHasEndedItsCopy) {
+    const millrace::test::TemporaryFolder folder;
+    Listener listener = Listener::listen(Address::parse("unix:" + folder.path("socket")));
+    const pid_t child = fork();
+    if (child == 0) {
+        { const Listener copy = std::move(listener); }
+        _exit(0);
+    }
+    int status = 0;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+    auto accepted = test::accept_in_background(listener);
+    Link link = connect(listener.address(), {}, soon());
+    EXPECT_EQ(accepted.get().peer_now(), PeerState::alive);
+}
+
 TEST(Accept, PassesOverGarbageSilenceAndHangUps) {
     Listener listener = Listener::listen(fresh_address());
     const Stranger silent = Stranger::connect_to(listener.address());

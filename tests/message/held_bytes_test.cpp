@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -168,6 +170,67 @@ TEST_P(HeldByServers, AreThoseOfNoClientWhoseRequestDoesNotGoOn) {
     }));
     EXPECT_TRUE(eventually([&] { return running.group.held()->now() == 0; }));
     EXPECT_EQ(running.group.stats().clients, 1U);
+}
+
+/// Requests of this size are kept, or make the answers that are long.
+constexpr std::size_t long_bytes = std::size_t{200} << 10;
+
+TEST(HeldBytesOfSessions, EndNoneWhoseRequestComesAgainWhereThereIsNoRoom) {
+    std::mutex mutex;
+    std::vector<Reply> later;
+    RunningGroup running{1, {}, [&](Request& request) {
+                             if (request.payload().size() != long_bytes) return echo(request);
+                             const std::lock_guard guard{mutex};
+                             later.push_back(request.defer());
+                         }};
+    ClientOptions chosen = resuming();
+    chosen.large.longer_than = LargeMessages::never;
+    Breakable breakable{running.group.address(), chosen};
+    std::uint64_t id = 0;
+    ASSERT_EQ(breakable.client.submit(content(1, 1, long_bytes), id, patience()), Status::ok);
+    ASSERT_TRUE(eventually([&] {
+        (void)breakable.client.poll([](const Answer&) {});
+        const std::lock_guard guard{mutex};
+        return later.size() == 1;
+    }));
+    const std::size_t others = ServerOptions{}.max_held_bytes;
+    running.group.held()->add(others);
+    breakable.cut();
+    // What is called behind it comes back when the server has seen it once more.
+    (void)call_until_resumed(breakable, 2);
+    EXPECT_EQ(running.group.stats().misbehaved, 0U);
+    running.group.held()->give_back(others);
+    ASSERT_EQ(later.front().answer(bytes_of("late")), Status::ok);
+    std::string got;
+    EXPECT_EQ(breakable.client.answer_to(
+                  id, [&](std::span<const std::byte> answer) { got = text_of(answer); }, patience()),
+              Outcome::ok);
+    EXPECT_EQ(got, "late");
+    EXPECT_EQ(later.size(), 1U) << "it was executed once";
+}
+
+TEST(HeldBytesOfGroups, CountTheAnswersThatWaitForAClientThatWasMoved) {
+    RunningGroup running{2, {}, [](Request& request) {
+                             if (request.payload().empty()) return tell_server(request);
+                             (void)request.answer(Bytes(std::size_t{4} << 20));
+                         }};
+    ClientOptions chosen;
+    chosen.large.longer_than = LargeMessages::never;
+    Client client = running.connect(chosen);
+    for (int moves = 0; moves != 2; ++moves) {
+        const ClientId whose = ask(client);
+        std::uint64_t id = 0;
+        for (int i = 0; i != 2; ++i) ASSERT_EQ(client.submit(bytes_of("?"), id), Status::ok);
+        EXPECT_TRUE(eventually(
+            [&] { return running.group.held()->now() >= std::size_t{4} << 20; }))
+            << "behind " << moves << " moves";
+        while (client.outstanding() != 0) {
+            ASSERT_EQ(client.wait([](const Answer&) {}, patience()), Status::ok);
+        }
+        EXPECT_TRUE(eventually([&] { return running.group.held()->now() == 0; }));
+        running.group.move(whose, 1 - whose.server);
+        EXPECT_TRUE(eventually([&] { return ask(client).server != whose.server; }));
+    }
 }
 
 }  // namespace

@@ -138,6 +138,15 @@ void expect_nested_use_to_be_refused(End& end) {
             [&] { return end.wait([&](const Answer&) { answer(first, lap); }, patience()); });
         EXPECT_EQ(end.outstanding(), 1U);
         answer(second, lap + 1);
+        // And where one answer is asked for by its number.
+        ASSERT_EQ(end.submit(bytes_of(lap), first), Status::ok);
+        ASSERT_EQ(end.submit(bytes_of(lap + 1), second), Status::ok);
+        expect_refused([&] {
+            return end.answer_to(
+                first, [&](std::span<const std::byte>) { answer(first, lap); }, patience());
+        });
+        EXPECT_EQ(end.outstanding(), 1U);
+        answer(second, lap + 1);
     }
 }
 

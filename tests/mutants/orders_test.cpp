@@ -3,7 +3,6 @@
 // that tests/mutants/CMakeLists.txt plants these tests must fail. Models: wake_up, both_sleep,
 // ring.
 #include <gtest/gtest.h>
-#include <poll.h>
 
 #include <array>
 #include <chrono>
@@ -140,25 +139,6 @@ TEST_F(Orders, AReadFromBeforeTheAnnouncementDoesNotCount) {
     pair.sleeper.seen = 2;
     ASSERT_FALSE(pair.bell.publish(3)) << "the announcement is answered";
     EXPECT_FALSE(would_sleep(pair)) << "for good: nobody rings";
-}
-
-// armed_late, at the first arming, as later ones find it done. For devices on which the READ has
-// come back when it was posted, so that the first look is the last.
-TEST_F(Orders, QueuesAreArmedBeforeTheLastLookAtThem) {
-    if (!completes_at_once()) GTEST_SKIP() << "the first sleep is not the last here";
-    Pair pair;
-    bool is_told = false;
-    test::when_at("behind the last look", [&] {
-        EXPECT_TRUE(pair.bell.publish(1));
-        EXPECT_EQ(pair.bell.ring(), Status::ok);
-        test::when_at("asleep", [&] {
-            pollfd entry{
-                .fd = pair.links.near->channel().descriptor(), .events = POLLIN, .revents = 0};
-            is_told = ::poll(&entry, 1, 0) == 1;
-        });
-    });
-    turn(pair);
-    EXPECT_TRUE(is_told) << "an event came, and the sleeper is not told";
 }
 
 // looks_only_by_chance. For devices with a latency.

@@ -126,13 +126,15 @@ TEST(Usage, NoOptionTakesANumberThatIsNone) {
     // 0 says something to these, or the command says itself what they need.
     const std::set<std::string> may_be_zero{"--cores",       "--look-ahead",  "--group",
                                             "--if-version",  "--interval",    "--ring",
+                                            "--expires",
                                             "--get-percent", "--value-bytes", "kv bench --threads"};
     std::set<std::string> seen;
     for (const auto& [command, name] : options) {
         std::string path;
         for (const std::string& word : command) path += word + ' ';
         seen.insert(path + name);
-        std::vector<std::string> values{"-5", "99999999999999999999", "nan"};
+        std::vector<std::string> values{"99999999999999999999", "nan"};
+        if (name != "--expires") values.emplace_back("-5");  // a time that is over already
         if (!may_be_zero.contains(name) && !may_be_zero.contains(path + name)) {
             values.emplace_back("0");
         }

@@ -236,6 +236,8 @@ class Client : public Requester<Client> {
     base::Status look(Answer& answer, const base::Deadline& deadline);
     base::Status look_for(std::uint64_t id, Answer& answer, const base::Deadline& deadline);
     void pass();
+    /// The same where a callable has thrown, which may have passed it by another call.
+    void pass_unless_gone() noexcept;
     /// Room for the first of so many requests, up to all of them; or each is to go by itself.
     base::Status claim_several(std::size_t count, std::size_t size, const RequestOptions& options,
                                detail::RequestRoom& room);

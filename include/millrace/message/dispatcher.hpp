@@ -141,6 +141,8 @@ class Port : public Requester<Port> {
     base::Status look(Answer& answer, const base::Deadline& deadline);
     base::Status look_for(std::uint64_t id, Answer& answer, const base::Deadline& deadline);
     void pass();
+    /// The same where a callable has thrown, which may have passed it by another call.
+    void pass_unless_gone() noexcept;
     void leave() noexcept;
 
     std::shared_ptr<detail::PortState> state_;

@@ -10,6 +10,8 @@
 #include <memory>
 #include <utility>
 
+#include "millrace/base/language.hpp"
+
 namespace millrace::message {
 
 /// Of one server, or of all servers of a group. Any thread.

@@ -147,22 +147,23 @@ class Requester {
     /// The answer to what submit() gave that number, as call() takes it: its second half.
     template <class Take>
     Outcome answer_to(std::uint64_t id, Take&& take, const base::Deadline& deadline) {
-        /// Also if `take` throws: nobody else asks for it.
-        struct Passing {
-            End* end;
-            ~Passing() { end->pass(); }
-        };
         Answer answer;
         const base::Status status = end().look_for(id, answer, deadline);
         if (status != base::Status::ok) return outcome_of(status);
-        const Passing passing{&end()};
         if (answer.outcome <= Outcome::failed) {
-            if constexpr (std::is_invocable_v<Take&, const Answer&>) {
-                take(std::as_const(answer));
-            } else {
-                take(answer.payload);
+            try {
+                if constexpr (std::is_invocable_v<Take&, const Answer&>) {
+                    take(std::as_const(answer));
+                } else {
+                    take(answer.payload);
+                }
+            } catch (...) {
+                // Nobody else asks for it.
+                end().pass_unless_gone();
+                throw;
             }
         }
+        end().pass();
         return answer.outcome;
     }
 

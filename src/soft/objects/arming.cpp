@@ -51,10 +51,11 @@ int req_notify_cq(ibv_cq* queue, int solicited_only) noexcept {
     PollerState& poller = cq.poller(turn);
     const std::uint32_t before = turn->armed & armed_mode_mask;
     if (before == armed_any || before == mode) return 0;
-    // Whatever the program has not polled is news.
+    // Whatever the program has not polled is news; in mode strict, what comes from now on.
     std::uint32_t passed = 0;
     for (CompletionSource* source : turn->turns.all()) {
-        const std::uint32_t at = source->position.load(std::memory_order_relaxed);
+        std::uint32_t at = source->position.load(std::memory_order_relaxed);
+        if (cq.owner->mode.kind == ModeKind::strict) at = source->end_after(at);
         const std::uint32_t last = std::exchange(source->polled_by(turn).arm_position, at);
         passed += std::min(at - last, ArmingCost::few);
     }

@@ -282,6 +282,38 @@ MILLRACE_CHILD(soft_stands_still) {
     return 0;
 }
 
+TEST(Fence, OutlivesTheSharedReceivesOfAQueuePairInWhichAProcessStandsStill) {
+    ChildProcess child = ChildProcess::start("soft_stands_still", {});
+    Endpoint first;
+    Endpoint second;
+    ibv_srq_init_attr sizes{};
+    sizes.attr = {.max_wr = 16, .max_sge = 1, .srq_limit = 0};
+    ibv_srq* const receives = soft::create_srq(first.pd, &sizes);
+    ASSERT_NE(receives, nullptr);
+    ibv_qp_init_attr wanted{};
+    wanted.send_cq = wanted.recv_cq = first.cq;
+    wanted.srq = receives;
+    wanted.qp_type = IBV_QPT_RC;
+    wanted.cap = {.max_send_wr = 16, .max_recv_wr = 0, .max_send_sge = 1, .max_recv_sge = 0,
+                  .max_inline_data = 0};
+    ASSERT_EQ(soft::destroy_qp(std::exchange(first.qp, soft::create_qp(first.pd, &wanted))), 0);
+    ASSERT_NE(first.qp, nullptr);
+    for (Endpoint* const end : {&first, &second}) {
+        const auto number = static_cast<std::uint32_t>(std::stoul(child.read_line().value()));
+        ASSERT_EQ(end->connect(number), 0);
+        ASSERT_TRUE(child.write_line(std::to_string(end->qp->qp_num)));
+    }
+    ASSERT_EQ(child.read_line(), "stands still");
+    EXPECT_EQ(soft::destroy_qp(std::exchange(first.qp, nullptr)), 0);
+    EXPECT_EQ(soft::destroy_srq(receives), 0);
+    child.kill_and_wait();
+    const auto process = soft::current_process();
+    const auto kept = [&] { return process->listed().hold()->kept.size(); };
+    const base::Deadline patience = patience_for_a_coincidence();
+    while (kept() != 0 && !patience.expired()) const Endpoint another;
+    EXPECT_EQ(kept(), 0U);
+}
+
 TEST(Fence, WaitsOnceForAProcessThatStandsStillAndGivesAllBackWhenThatIsDead) {
     std::optional<ChildProcess> child{ChildProcess::start("soft_stands_still", {})};
     Endpoint first;
