@@ -177,7 +177,7 @@ void Client::pass_unless_gone() noexcept {
 }
 
 void Client::State::refuse_to_pass() const {
-    detail::refuse_nested_use("go on behind an answer", server.to_string());
+    detail::refuse_nested_use("go on after an answer", server.to_string());
 }
 
 void Client::prefetch() noexcept { state_->prefetch(); }

@@ -229,7 +229,7 @@ bool Line::announce_front() noexcept {
     try {
         announcement.resize(sizeof announced.head + sizeof announced.where);
         std::span<std::byte> place;
-        // In pieces it would take many times as long, and so would all that is behind it.
+        // In pieces it would take many times as long, and so would all that follows it.
         if (!claim_large(size, place)) return !has_announced();
         SessionHead head;
         std::memcpy(&head, message.data(), sizeof head);

@@ -331,7 +331,7 @@ Status Port::look_for(std::uint64_t id, Answer& answer, const Deadline& deadline
 
 namespace {
 [[noreturn, gnu::noinline, gnu::cold]] void refuse_to_pass() {
-    detail::refuse_nested_use("go on behind an answer", "a port");
+    detail::refuse_nested_use("go on after an answer", "a port");
 }
 }  // namespace
 

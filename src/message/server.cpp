@@ -432,7 +432,7 @@ std::size_t Server::State::visit_otherwise(Peer& peer, const detail::HandlerRef&
                 break;
             }
             const bool is_parsed = parse(message, header, payload);
-            // Sent again behind a resume, where there was memory for it the first time.
+            // Sent again after a resume, where there was memory for it the first time.
             const bool is_again =
                 peer.line->exceeds_budget() && peer.resumes && header.id <= peer.taken;
             if (!is_parsed || header.kind != SessionKind::request ||

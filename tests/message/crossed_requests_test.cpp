@@ -1,5 +1,5 @@
 // Requests of one client or port, crossed with all that may be done with them: they go alone, several
-// at a time and in batches, their answers come at once, late and in any order, and are taken by whoever
+// at a time and in batches, their answers come at once, late and in any order, and are taken by a call that
 // looks, or by the one who asks for that number; some are cancelled, or given up at a deadline. By seeded
 // schedules, in one thread: each answer is that of its request, is handed out once, and to nobody whose
 // request was given up.

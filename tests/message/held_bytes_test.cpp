@@ -196,7 +196,7 @@ TEST(HeldBytesOfSessions, EndNoneWhoseRequestComesAgainWhereThereIsNoRoom) {
     const std::size_t others = ServerOptions{}.max_held_bytes;
     running.group.held()->add(others);
     breakable.cut();
-    // What is called behind it comes back when the server has seen it once more.
+    // What is called after it comes back when the server has seen it once more.
     (void)call_until_resumed(breakable, 2);
     EXPECT_EQ(running.group.stats().misbehaved, 0U);
     running.group.held()->give_back(others);
@@ -223,7 +223,7 @@ TEST(HeldBytesOfGroups, CountTheAnswersThatWaitForAClientThatWasMoved) {
         for (int i = 0; i != 2; ++i) ASSERT_EQ(client.submit(bytes_of("?"), id), Status::ok);
         EXPECT_TRUE(eventually(
             [&] { return running.group.held()->now() >= std::size_t{4} << 20; }))
-            << "behind " << moves << " moves";
+            << "after " << moves << " moves";
         while (client.outstanding() != 0) {
             ASSERT_EQ(client.wait([](const Answer&) {}, patience()), Status::ok);
         }

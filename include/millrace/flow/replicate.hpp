@@ -146,7 +146,7 @@ class Replicator {
         }
     }
 
-    /// Until every item is in the ring of every consumer, and each was found alive behind its last.
+    /// Until every item is in the ring of every consumer, and each was found alive after its last.
     /// As Producer::flush: the first answer that is not `ok`; a consumer that is gone meanwhile is
     /// none of it; `peer_lost`: those who remain are fewer than the quorum.
     base::Status flush(const base::Deadline& deadline) {
