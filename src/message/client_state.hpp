@@ -744,12 +744,6 @@ struct Client::State {
 
     // --- waiting
 
-    template <class Ready>
-    base::Status wait(const base::Deadline& deadline, Ready&& ready) {
-        if (ready()) return base::Status::ok;
-        const base::SoleCall call{use, "wait with a message client", line->link().peer_name()};
-        return line->wait(ready, deadline, options.wait);
-    }
     /// Waits for what `attempt()` answers, as long as that is `again`. A session that resumes is
     /// resumed meanwhile.
     template <class Attempt>
@@ -764,20 +758,25 @@ struct Client::State {
             if (again != base::Status::empty || !is_quiet()) status = attempt();
             if (status == again) {
                 // Each piece of a long message ends a wait: who receives one is not idle.
-                const std::uint64_t before = line->progress();
-                const base::Status waited = wait(deadline, [&] {
+                std::uint64_t before = line->progress();
+                const auto has_come = [&] {
                     if (again == base::Status::empty && is_quiet()) return false;
                     if (!line->is_wire()) {
                         core().waiting_for_room = again == base::Status::full || !line->is_clear();
                     }
                     status = attempt();
                     return status != again || line->progress() != before;
-                });
-                if (waited != base::Status::ok) return waited;
-                if (status == again) {
-                    if (deadline.cancelled()) return base::Status::cancelled;
-                    if (deadline.expired()) return base::Status::timed_out;
-                    continue;
+                };
+                if (!has_come() || status == again) {
+                    const base::SoleCall call{use, "wait with a message client",
+                                              line->link().peer_name()};
+                    do {
+                        before = line->progress();
+                        const base::Status waited = line->wait(has_come, deadline, options.wait);
+                        if (waited != base::Status::ok) return waited;
+                        if (status == again && deadline.cancelled()) return base::Status::cancelled;
+                        if (status == again && deadline.expired()) return base::Status::timed_out;
+                    } while (status == again);
                 }
             }
             if (!may_resume(status) || !resumes(deadline, status)) return status;
