@@ -1148,7 +1148,8 @@ TEST_P(Servers, GoOnWithAClientWhoseCloseByAnotherThreadWasRefused) {
         const auto take = [&](const Answer& answer) {
             got.assign(answer.payload.begin(), answer.payload.end());
         };
-        while (true) {
+        const Deadline until = patience();
+        while (!until.expired()) {
             try {
                 status = client.wait(take, patience());
                 return;
