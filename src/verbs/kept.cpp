@@ -1,15 +1,15 @@
 #include "kept.hpp"
 
-#include <unistd.h>
-
 #include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <mutex>
 #include <new>
 #include <utility>
 #include <vector>
 
 #include "millrace/base/clock.hpp"
+#include "millrace/base/forks.hpp"
 
 namespace millrace::verbs {
 namespace {
@@ -23,7 +23,7 @@ struct NotGivenBack {
     std::mutex mutex;
     std::vector<KeptThing> all;
     base::Clock::time_point tried;
-    std::atomic<pid_t> process{0};  ///< a child made by fork has nothing to give back
+    std::atomic<std::uint32_t> process{0};  ///< a child made by fork has nothing to give back
 };
 NotGivenBack& not_given_back() noexcept {
     static NotGivenBack& all = *new NotGivenBack;
@@ -32,12 +32,15 @@ NotGivenBack& not_given_back() noexcept {
 
 constexpr std::chrono::milliseconds between_tries{100};
 
+/// Never 0. Forks are counted from the first device that is opened.
+[[nodiscard]] std::uint32_t this_process() noexcept { return base::forks() + 1; }
+
 }  // namespace
 
 void keep(const ibv_context* device, std::function<bool()> give_back) noexcept {
     NotGivenBack& here = not_given_back();
     const std::scoped_lock lock{here.mutex};
-    const pid_t process = ::getpid();
+    const std::uint32_t process = this_process();
     if (here.process.exchange(process) != process) here.all.clear();
     try {
         here.all.push_back({device, std::move(give_back)});
@@ -48,7 +51,7 @@ void keep(const ibv_context* device, std::function<bool()> give_back) noexcept {
 
 void forget_kept(const ibv_context* device) noexcept {
     NotGivenBack& here = not_given_back();
-    if (here.process != ::getpid()) return;  // another thread may hold the lock, in the parent
+    if (here.process != this_process()) return;  // another thread may hold the lock, in the parent
     const std::scoped_lock lock{here.mutex};
     std::erase_if(here.all, [&](const KeptThing& one) { return one.device == device; });
 }
@@ -56,7 +59,7 @@ void forget_kept(const ibv_context* device) noexcept {
 void try_kept() noexcept {
     NotGivenBack& here = not_given_back();
     const std::unique_lock lock{here.mutex, std::try_to_lock};
-    if (!lock || here.all.empty() || here.process != ::getpid()) return;
+    if (!lock || here.all.empty() || here.process != this_process()) return;
     const auto now = base::Clock::now();
     if (now - here.tried < between_tries) return;
     here.tried = now;
