@@ -1077,6 +1077,37 @@ TEST_P(Servers, AreQuietInALoopBesideIdleClients) {
     other.join();
 }
 
+TEST_P(Servers, AreQuietInALoopBesideAClientThatWaitsForADeferredAnswer) {
+    Server server = Server::listen(unique_address(), options());
+    std::vector<Reply> later;
+    const auto turn = [&] {
+        (void)server.turn([&](Request& request) { later.push_back(request.defer()); });
+    };
+    Client client = join_in_turns(server, [&] {
+        return Client::connect(server.address(), options_of_client(), patience());
+    });
+    std::uint64_t id = 0;
+    ASSERT_EQ(client.submit(content(1, 1, 64), id), Status::ok);
+    const Deadline deadline = patience();
+    while (later.empty() && !deadline.expired()) turn();
+    ASSERT_EQ(later.size(), 1U);
+    Bytes answer;
+    const auto poll = [&] {
+        (void)client.poll([&](const Answer& its) {
+            answer.assign(its.payload.begin(), its.payload.end());
+        });
+    };
+    EXPECT_TRUE(test::both_go_quiet(client.descriptor(), poll, server.descriptor(), turn));
+    // The answer wakes the one, and then the other.
+    EXPECT_EQ(later.front().answer(content(1, 1, 64)), Status::ok);
+    const Deadline until = patience();
+    while (answer.empty() && !until.expired()) {
+        if (test::is_readable(server.descriptor())) turn();
+        if (test::is_readable(client.descriptor())) poll();
+    }
+    EXPECT_EQ(answer, content(1, 1, 64));
+}
+
 TEST_P(Servers, ServeClientsInALoop) {
     Running running{options()};
     Client client = running.connect();
