@@ -26,9 +26,10 @@
 //
 // Invariants.
 // - Every call answers at most one MAD and at most one event.
-// - Every event is given at most once, and TIMEWAIT_EXIT only after DISCONNECTED. Whoever asked for
-//   a connection gets exactly one of CONNECT_RESPONSE (datagrams: ESTABLISHED), REJECTED and
-//   UNREACHABLE, if its program does not close first.
+// - Every event is given at most once, and TIMEWAIT_EXIT only after DISCONNECTED. The first that
+// the
+//   program of the active side hears is CONNECT_RESPONSE (datagrams: ESTABLISHED), REJECTED or
+//   UNREACHABLE, and it does hear one of them, if it does not close before.
 // - The passive side is established only if the active one was.
 // - Every state in which an answer is awaited, and timewait, has a deadline, and a bounded number
 // of
@@ -38,9 +39,10 @@
 //
 // What is as in the kernel's cm.c and cma.c, which programs know: the statuses (below), the events
 // for each MAD in each state, the timeouts, that the DREP waits for the program's own disconnect.
-// What is not: a REP that is given up sends a REJ, so that the active side, whose RTU was lost, is
-// told; DREQs that cross are answered at once, as both programs have disconnected; a DREQ that
-// close() sends is repeated until it is answered.
+// What is not: whoever gives up a REQ or a REP sends a REJ, so that the other side is told, and
+// says it again if it is asked again; a REQ that comes again after the REP is answered; DREQs that
+// cross are answered at once, as both programs have disconnected; a DREQ that close() sends is
+// repeated until it is answered.
 //
 // The statuses of events: UNREACHABLE has -ETIMEDOUT, of a SIDR_REQ that was refused the
 // SidrStatus; REJECTED the RejectReason; DISCONNECTED 0, or -ETIMEDOUT where the peer did not
@@ -125,7 +127,8 @@ struct Terms {
     std::span<const std::uint8_t> private_data;  ///< copied
 };
 
-/// What connecting needs besides. `path.local_ack_timeout` is set by connect().
+/// What connecting needs besides. Of `path`, connect() sets local_ack_timeout and subnet_local, and
+/// where packets are routed (hop_limit > 1) both LIDs.
 struct Destination {
     std::uint64_t service_id = 0;
     AddressHeader addresses;
@@ -240,7 +243,7 @@ class Connection {
   private:
     using Wait = std::chrono::milliseconds;
 
-    // One handler for each MAD.
+    // One for each message; only those that are for this connection.
     Step take(const Mad& mad, const Req& req, Time now) noexcept;
     Step take(const Mad& mad, const Mra& mra, Time now) noexcept;
     Step take(const Mad& mad, const Rej& rej, Time now) noexcept;
@@ -251,26 +254,34 @@ class Connection {
     Step take(const Mad& mad, const SidrReq& req, Time now) noexcept;
     Step take(const Mad& mad, const SidrRep& rep, Time now) noexcept;
 
-    [[nodiscard]] Mad say_rej(RejectReason reason,
-                              std::span<const std::uint8_t> data) const noexcept;
-    [[nodiscard]] Mad say_mra(Answered answered) const noexcept;
-    [[nodiscard]] Mad say_rtu() const noexcept;
-    [[nodiscard]] Mad say_drep() const noexcept;
-    [[nodiscard]] Mad say_sidr_rep(SidrStatus status, std::uint32_t qpn, std::uint32_t q_key,
-                                   std::span<const std::uint8_t> data) const noexcept;
-    [[nodiscard]] std::uint64_t new_transaction() const noexcept;
+    Step become_passive(const Mad& mad, const Req& req) noexcept;
+    Step become_passive(const Mad& mad, const SidrReq& req) noexcept;
+    Step repeat_refusal() const noexcept;
 
-    /// `kept` goes out, and again until an answer has come.
-    Step ask(State next, const Mad& kept, Time now) noexcept;
-    Step send_dreq(Time now) noexcept;
-    Step give_up(Time now) noexcept;  ///< nobody answered
-    void rest(State next) noexcept;   ///< nothing is awaited of the peer
+    [[nodiscard]] Mad rej(RejectReason reason,
+                          std::span<const std::uint8_t> private_data) const noexcept;
+    [[nodiscard]] Mad mra(Answered answered) const noexcept;
+    [[nodiscard]] Mad rtu() const noexcept;
+    [[nodiscard]] Mad dreq() const noexcept;
+    [[nodiscard]] Mad drep() const noexcept;
+    [[nodiscard]] std::uint64_t own_transaction() const noexcept;
+
+    /// Into the Step, where the carrier and the program are still there.
+    void say(Step& step, const Mad& mad) const noexcept;
+    void tell(Step& step, const Event& event) const noexcept;
+    /// Says it now, and again until the answer has come.
+    void ask(Step& step, State next, const Mad& mad, Time now) noexcept;
+    /// Nobody answered.
+    Step give_up(Time now) noexcept;
+    void rest(State next) noexcept;  ///< where nothing is awaited of the peer
     void enter_timewait(Time now) noexcept;
-    Step& tell(Step& step, Event event) const noexcept;
+    /// Says no, and remembers that it did.
+    void refuse_peer(Step& step, const Mad& refusal, State next, Time now) noexcept;
 
     std::uint32_t comm_id_;
     std::uint64_t guid_;
     State state_ = State::idle;
+    bool is_passive_ = false;
     bool noted_ = false;         ///< an MRA has come for what was asked
     bool disconnected_ = false;  ///< DISCONNECTED was given
     bool closed_ = false;
@@ -284,7 +295,7 @@ class Connection {
     Wait patience_{0};  ///< for each answer
     Wait wait_{0};      ///< for this one
     std::optional<Time> deadline_;
-    Mad kept_;  ///< what is sent again
+    Mad kept_;  ///< what is sent again, if asked or not answered
     QueuePairFacts facts_;
 };
 
