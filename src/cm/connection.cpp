@@ -42,12 +42,12 @@ Step failed(int error) noexcept {
 }
 
 /// What a REJ for reason timeout says of its sender.
-std::array<std::uint8_t, rejection_information_bytes> information_of(std::uint64_t guid) noexcept {
-    std::array<std::uint8_t, rejection_information_bytes> information{};
-    for (std::size_t i = 0; i < sizeof guid; ++i) {
-        information[i] = static_cast<std::uint8_t>(guid >> (56 - 8 * i));
+std::array<std::uint8_t, 8> bytes_of(std::uint64_t guid) noexcept {
+    std::array<std::uint8_t, 8> bytes{};
+    for (std::size_t i = 0; i < bytes.size(); ++i) {
+        bytes[i] = static_cast<std::uint8_t>(guid >> (56 - 8 * i));
     }
-    return information;
+    return bytes;
 }
 
 Event event_of(EventKind kind, int status = 0) noexcept {
@@ -132,7 +132,7 @@ Mad Connection::rej(RejectReason reason,
     Mad mad = rej_of(transaction_, comm_id_, remote_comm_id_, answered, reason);
     auto& body = std::get<Rej>(mad.body);
     if (reason == RejectReason::timeout) {  // by its GUID, as the peer's comm id may be unknown
-        body.information = information_of(guid_);
+        copy_private(bytes_of(guid_), body.information);
         body.information_size = sizeof guid_;
     }
     copy_private(private_data, body.private_data);
@@ -689,7 +689,9 @@ bool Connection::is_for(const Mad& mad) const noexcept {
                 if (message.remote_comm_id == 0) {
                     return message.reason == RejectReason::timeout &&
                            is_from_peer(message.local_comm_id) &&
-                           message.information == information_of(remote_guid_);
+                           std::ranges::equal(
+                               std::span{message.information}.first(sizeof remote_guid_),
+                               bytes_of(remote_guid_));
                 }
                 return message.remote_comm_id == comm_id_ &&
                        (message.local_comm_id == 0 || remote_comm_id_ == 0 ||

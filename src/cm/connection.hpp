@@ -143,9 +143,11 @@ struct Destination {
 struct QueuePairFacts {
     TransportType transport = TransportType::rc;
     std::uint32_t local_qpn = 0;
-    std::uint32_t remote_qpn = 0;   ///< dest_qp_num
-    std::uint32_t receive_psn = 0;  ///< rq_psn
-    std::uint32_t send_psn = 0;     ///< sq_psn
+    std::uint32_t remote_qpn = 0;  ///< dest_qp_num
+    /// rq_psn. Known when this end has connected or accepted: whoever moves a queue pair to RTR
+    /// before it accepts, as librdmacm does, takes the starting PSN that it will accept with.
+    std::uint32_t receive_psn = 0;
+    std::uint32_t send_psn = 0;  ///< sq_psn
     std::uint8_t path_mtu = 0;
     std::uint8_t responder_resources = 0;  ///< max_dest_rd_atomic
     std::uint8_t initiator_depth = 0;      ///< max_rd_atomic
