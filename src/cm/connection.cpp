@@ -488,7 +488,8 @@ Step Connection::take(const Mad&, const Rep& rep, Time) noexcept {
     switch (state_) {
         case State::request_sent: break;
         case State::response_received: say(step, mra(Answered::rep)); return step;
-        case State::established: say(step, rtu()); return step;
+        case State::established:
+        case State::disconnect_sent: say(step, rtu()); return step;
         case State::timewait:
         case State::over: return repeat_refusal();
         default: return step;

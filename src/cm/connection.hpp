@@ -40,9 +40,9 @@
 // What is as in the kernel's cm.c and cma.c, which programs know: the statuses (below), the events
 // for each MAD in each state, the timeouts, that the DREP waits for the program's own disconnect.
 // What is not: whoever gives up a REQ or a REP sends a REJ, so that the other side is told, and
-// says it again if it is asked again; a REQ that comes again after the REP is answered; DREQs that
-// cross are answered at once, as both programs have disconnected; a DREQ that close() sends is
-// repeated until it is answered.
+// says it again if it is asked again; a REQ that comes again after the REP is answered, and so is a
+// REP that comes again after this end's own DREQ; DREQs that cross are answered at once, as both
+// programs have disconnected; a DREQ that close() sends is repeated until it is answered.
 //
 // The statuses of events: UNREACHABLE has -ETIMEDOUT, of a SIDR_REQ that was refused the
 // SidrStatus; REJECTED the RejectReason; DISCONNECTED 0, or -ETIMEDOUT where the peer did not

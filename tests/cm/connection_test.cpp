@@ -354,6 +354,22 @@ TEST(Connection, IsDisconnectedThoughTheRtuWasLost) {
     EXPECT_EQ(ends.active.kinds().back(), EventKind::disconnected);
 }
 
+// Model cm, fault rep_unanswered_at_the_end.
+TEST(Connection, AnswersARepThoughItDisconnectsAlready) {
+    Ends ends;
+    ends.responded();
+    ends.confirm();
+    ends.disconnect(ends.active);
+    ends.active.said.clear();  // RTU and DREQ are lost
+    ends.pass_deadline(ends.passive);
+    ends.settle();
+    EXPECT_THAT(ends.passive.kinds(),
+                ElementsAre(EventKind::connect_request, EventKind::established));
+    ends.pass_deadline(ends.active);
+    ends.settle();
+    EXPECT_EQ(ends.passive.kinds().back(), EventKind::disconnected);
+}
+
 TEST(Connection, IsEstablishedOnceThoughAMessageCameBeforeTheRtu) {
     Ends ends;
     ends.responded();
