@@ -382,7 +382,7 @@ Step Connection::become_passive(const Mad& mad, const Req& req) noexcept {
     Step step;
     if (req.local_comm_id == 0) return step;
     if (req.transport != TransportType::rc && req.transport != TransportType::uc) {
-        step.mad = refuse(mad, RejectReason::invalid_transport);
+        say(step, refuse(mad, RejectReason::invalid_transport).value());
         return step;
     }
     is_passive_ = true;
