@@ -21,7 +21,6 @@ namespace {
 constexpr std::uint32_t longest_backlog = 1024;
 /// More than that from processes that then say nothing push out the oldest.
 constexpr std::size_t most_newcomers = 256;
-constexpr std::uint32_t datagram_queue_key = 0x01234567;  ///< RDMA_UDP_QKEY
 
 [[nodiscard]] Gid bytes_of(const ibv_gid& gid) noexcept {
     Gid bytes{};
@@ -103,19 +102,6 @@ constexpr std::uint32_t datagram_queue_key = 0x01234567;  ///< RDMA_UDP_QKEY
     to.path.hop_limit = port.is_ethernet ? 64 : 1;
     to.path.subnet_local = !port.is_ethernet;
     return to;
-}
-
-/// The way to the peer's GID.
-[[nodiscard]] ib_uverbs_ah_attr way_to(const Gid& gid, const Address& source) noexcept {
-    const DevicePort port = device_port();
-    ib_uverbs_ah_attr way{};
-    way.port_num = port.number;
-    way.dlid = port.lid;
-    way.is_global = port.is_ethernet ? 1 : 0;
-    std::memcpy(way.grh.dgid, gid.data(), gid.size());
-    way.grh.sgid_index = gid_of_address(source).index;
-    way.grh.hop_limit = 64;
-    return way;
 }
 
 void fill_connection(rdma_ucm_conn_param& to, const Event& event) noexcept {

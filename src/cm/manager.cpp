@@ -162,9 +162,9 @@ Manager::Handler Manager::handler_of(std::uint32_t command) noexcept {
         case RDMA_USER_CM_CMD_INIT_QP_ATTR: return &Manager::init_queue_pair;
         case RDMA_USER_CM_CMD_SET_OPTION: return &Manager::set_option;
         case RDMA_USER_CM_CMD_NOTIFY: return &Manager::notify;
-        case RDMA_USER_CM_CMD_JOIN_IP_MCAST:
-        case RDMA_USER_CM_CMD_LEAVE_MCAST:
-        case RDMA_USER_CM_CMD_JOIN_MCAST: return &Manager::refuse_multicast;
+        case RDMA_USER_CM_CMD_JOIN_IP_MCAST: return &Manager::join_ip;
+        case RDMA_USER_CM_CMD_LEAVE_MCAST: return &Manager::leave;
+        case RDMA_USER_CM_CMD_JOIN_MCAST: return &Manager::join;
         case RDMA_USER_CM_CMD_MIGRATE_ID: return &Manager::migrate_id;
         case RDMA_USER_CM_CMD_BIND: return &Manager::bind;
         case RDMA_USER_CM_CMD_RESOLVE_ADDR: return &Manager::resolve_address;
@@ -199,7 +199,8 @@ int Manager::get_event(int descriptor, const Request& request) {
                     event.response.id = request_id.handle;
                 }
                 if (const int error = request.answer(to, event.response, least)) return error;
-                ++event.about->events_reported;
+                ++(event.membership != nullptr ? event.membership->events_reported
+                                               : event.about->events_reported);
                 channel.events.pop_front();
                 show_news(channel);
                 return 0;
@@ -275,6 +276,7 @@ bool Manager::enlist(std::unique_ptr<Id> id, Channel& channel) {
 
 std::uint32_t Manager::end(Id& id) noexcept {
     drop_events_of(id);
+    std::erase_if(memberships_, [&](const auto& one) { return one.second->id == &id; });
     close_connection(id);
     const std::uint32_t reported = id.events_reported;
     const std::uint32_t handle = id.handle;
@@ -336,13 +338,6 @@ int Manager::migrate_id(Channel& channel, const Request& request) {
         show_news(channel);
     }
     return request.answer(command.response, rdma_ucm_migrate_resp{id->events_reported});
-}
-
-int Manager::refuse_multicast(Channel&, const Request&) {
-    base::log(base::LogLevel::warn, "cm",
-              "join a multicast group by rdma_cm: not done yet; attach the queue pair to the "
-              "group with ibv_attach_mcast");
-    return EOPNOTSUPP;
 }
 
 }  // namespace millrace::cm

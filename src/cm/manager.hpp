@@ -76,7 +76,11 @@ class Manager final : private Watcher {
     int init_queue_pair(Channel& channel, const Request& request);
     int set_option(Channel& channel, const Request& request);
     int notify(Channel& channel, const Request& request);
-    int refuse_multicast(Channel& channel, const Request& request);
+    int join_ip(Channel& channel, const Request& request);
+    int join(Channel& channel, const Request& request);
+    int join_group(Channel& channel, std::uint32_t handle, const Address& address,
+                   std::uint64_t uid, std::uint64_t response, const Request& request);
+    int leave(Channel& channel, const Request& request);
 
     // Ids.
     /// The channel's id of that name. Null: ENOENT, or EINVAL, as it is another channel's.
@@ -126,6 +130,9 @@ class Manager final : private Watcher {
     /// By handle. The lowest free one is used next, as librdmacm's table has 65,536.
     std::vector<std::unique_ptr<Id>> ids_;
     std::set<std::uint32_t> free_handles_;
+    /// By the name that LEAVE_MCAST says.
+    std::map<std::uint32_t, std::unique_ptr<Membership>> memberships_;
+    std::uint32_t next_membership_ = 0;
     std::uint64_t last_watch_ = 0;
     std::unordered_map<std::uint64_t, Id*> watched_;
     std::map<std::uint64_t, Newcomer> newcomers_;
