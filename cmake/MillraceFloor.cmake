@@ -83,6 +83,8 @@ function(millrace_floor name)
   install(TARGETS millrace_${name} EXPORT millrace ARCHIVE DESTINATION lib)
   set_property(GLOBAL APPEND PROPERTY MILLRACE_FLOORS ${name})
   # base/log.hpp is for the floors themselves: it needs fmt, which a user of Millrace need not have.
-  install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/millrace/${name}
-    DESTINATION include/millrace FILES_MATCHING REGEX "[.]hp*$" PATTERN "log.hpp" EXCLUDE)
+  if(headers)  # cm/ has none
+    install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/millrace/${name}
+      DESTINATION include/millrace FILES_MATCHING REGEX "[.]hp*$" PATTERN "log.hpp" EXCLUDE)
+  endif()
 endfunction()

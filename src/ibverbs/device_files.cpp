@@ -18,6 +18,7 @@
 #include <string_view>
 #include <utility>
 
+#include "millrace/cm/choice.hpp"
 #include "millrace/soft/device.hpp"
 
 namespace millrace::ibverbs {
@@ -66,6 +67,7 @@ class Tree {
             nodes_[folder] = {FileKind::shared_folder, {}};
         }
         nodes_[std::string{pci_root}];
+        if (cm::chosen_server() == cm::Server::soft) add_connection_manager();
         int count = 0;
         ibv_device** devices = soft::device_list(&count);
         for (int i = 0; i < count; ++i) add(devices[i]);
@@ -84,6 +86,14 @@ class Tree {
     }
     void link(std::string path, std::string target) {
         nodes_[std::move(path)] = {FileKind::link, std::move(target)};
+    }
+
+    /// What librdmacm opens is answered by connection_manager.cpp; these are for who looks first.
+    void add_connection_manager() {
+        nodes_["/sys/class/misc"] = {FileKind::shared_folder, {}};
+        nodes_[cm::kernel_file] = {FileKind::character_device, {}};
+        folder("/sys/class/misc/rdma_cm");
+        file("/sys/class/misc/rdma_cm", "abi_version", "4");
     }
 
     void add(ibv_device* device) {

@@ -4,6 +4,8 @@
 // library that answers the C library's calls (preloaded/).
 //
 //   /dev/infiniband/uverbs_soft0                        a character device
+//   /dev/infiniband/rdma_cm                             another (not where the kernel answers)
+//   /sys/class/misc/rdma_cm/abi_version                 what librdmacm and that one speak
 //   /sys/class/infiniband/soft0               -> the device's folder
 //   /sys/class/infiniband_verbs/uverbs_soft0  -> its folder of verbs
 //   /sys/bus/pci/devices/4d52:00:00.0         -> the PCI function
@@ -12,8 +14,7 @@
 //       function infiniband_verbs/uverbs_soft0/        ibdev, abi_version, device -> the function
 //       net/NAME                              -> the network interfaces that the GIDs belong to
 //
-// Three folders are shared with what the machine has itself: /dev/infiniband and the two of
-// /sys/class.
+// Four folders are shared with what the machine has itself: /dev/infiniband and three of /sys/class.
 #pragma once
 
 #include <cstddef>

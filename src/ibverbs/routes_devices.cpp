@@ -6,6 +6,7 @@
 #include <cstring>
 #include <new>
 
+#include "connection_manager.hpp"
 #include "device_files.hpp"
 #include "millrace/soft/device.hpp"
 #include "routes.hpp"
@@ -59,6 +60,7 @@ ibv_device** ibv_get_device_list(int* count) {
     if (system == nullptr) system_count = 0;
     int soft_count = 0;
     ibv_device** soft_devices = system_devices_only ? nullptr : soft::device_list(&soft_count);
+    if (!system_devices_only) bind_connection_manager();
 
     const auto total =
         static_cast<std::size_t>(system_count) + static_cast<std::size_t>(soft_count);

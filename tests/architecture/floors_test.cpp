@@ -25,6 +25,7 @@ const std::map<std::string, std::set<std::string>>& may_use() {
     static const std::map<std::string, std::set<std::string>> rules{
         {"base", {"base"}},
         {"soft", {"base", "soft"}},
+        {"cm", {"base", "soft", "cm"}},
         {"verbs", {"base", "soft", "verbs"}},
         {"connect", {"base", "verbs", "connect"}},
         {"ring", {"base", "verbs", "connect", "ring"}},
@@ -33,7 +34,7 @@ const std::map<std::string, std::set<std::string>>& may_use() {
         {"stream", {"base", "verbs", "connect", "ring", "stream"}},
         {"rpc", {"base", "verbs", "connect", "ring", "message", "rpc"}},
         {"kv", {"base", "verbs", "connect", "ring", "message", "kv"}},
-        {"ibverbs", {"base", "soft", "ibverbs"}},  // the drop-in beside the house
+        {"ibverbs", {"base", "soft", "cm", "ibverbs"}},  // the drop-in beside the house
     };
     return rules;
 }

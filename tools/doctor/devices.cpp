@@ -5,6 +5,7 @@
 
 #include "checks.hpp"
 #include "millrace/base/error.hpp"
+#include "millrace/cm/choice.hpp"
 #include "millrace/verbs/device.hpp"
 
 namespace millrace::tools::doctor {
@@ -24,6 +25,24 @@ Finding modules() {
         finding.remedy =
             "for a NIC: modprobe ib_uverbs and its driver; for the kernel's soft-RoCE: modprobe "
             "rdma_rxe and rdma link add rxe0 type rxe netdev …";
+    }
+    return finding;
+}
+
+Finding connection_manager() {
+    Finding finding{.name = "rdma_cm"};
+    const bool kernel = cm::kernel_has_rdma_cm();
+    if (cm::chosen_server() == cm::Server::soft) {
+        finding.found = fmt::format("programs of librdmacm are served by the soft device{}",
+                                    kernel ? ", as MILLRACE_CM says" : "");
+        return finding;
+    }
+    finding.found = kernel ? "programs of librdmacm are served by the kernel"
+                           : "the kernel has none, and MILLRACE_CM=kernel";
+    finding.verdict = kernel ? Verdict::ok : Verdict::warn;
+    if (!kernel) {
+        finding.means = "programs of librdmacm find no device";
+        finding.remedy = "modprobe rdma_ucm, or unset MILLRACE_CM";
     }
     return finding;
 }
@@ -58,7 +77,7 @@ Finding look_at(const verbs::Device& device) {
 }  // namespace
 
 std::vector<Finding> check_devices() {
-    std::vector<Finding> findings{modules()};
+    std::vector<Finding> findings{modules(), connection_manager()};
     for (const auto& device : verbs::devices()) findings.push_back(look_at(device));
     return findings;
 }

@@ -7,6 +7,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "millrace/cm/survey.hpp"
 #include "output.hpp"
 #include "soft/seen.hpp"
 
@@ -141,13 +142,30 @@ std::string text_of(const soft::Participant& one,
     return text;
 }
 
+/// Of rdma_cm, on fabrics that are asked for.
+std::vector<cm::TakenPort> seen_ports(const std::string& fabric) {
+    auto ports = cm::taken_ports();
+    std::erase_if(ports, [&](const auto& port) {
+        return port.connected || (!fabric.empty() && port.fabric != fabric);
+    });
+    return ports;
+}
+
 }  // namespace
 
 int show_status(const std::string& fabric, const JsonOutput& json) {
     json.check();
     const soft::Survey survey = seen(fabric);
+    const std::vector<cm::TakenPort> ports = seen_ports(fabric);
     if (json.wanted()) {
-        Json all{{"participants", Json::array()}};
+        Json all{{"participants", Json::array()}, {"rdma_cm", Json::array()}};
+        for (const auto& port : ports) {
+            all["rdma_cm"].push_back({{"fabric", port.fabric},
+                                      {"user_id", port.user},
+                                      {"space", port.space},
+                                      {"address", port.address()},
+                                      {"listening", port.listening}});
+        }
         for (const auto& one : survey.participants) all["participants"].push_back(as_json(one));
         json.write(all.dump(2));
         if (json.in_place_of_lines()) return 0;
@@ -167,6 +185,11 @@ int show_status(const std::string& fabric, const JsonOutput& json) {
                                                 : fmt::format("node {}", other.node);
         }
         print_wrapped(text_of(one, owners), 6);
+    }
+    if (!ports.empty()) fmt::print("rdma_cm\n");
+    for (const auto& port : ports) {
+        fmt::print("  {} {} {}, fabric {}, user {}\n", port.space, port.address(),
+                   port.listening ? "listens" : "is bound", port.fabric, port.user);
     }
     return 0;
 }

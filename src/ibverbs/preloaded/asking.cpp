@@ -68,9 +68,8 @@ bool starts_with(const char* path, const char* beginning) noexcept {
 bool worth_asking(const char* path) noexcept {
     if (path == nullptr || path[0] != '/') return false;
     if (!starts_with(path, "/sys/") && !starts_with(path, "/dev/infiniband")) return false;
-    if (std::strstr(path, "soft") != nullptr || std::strstr(path, "/4d52:") != nullptr ||
-        std::strstr(path, "/pci4d52:") != nullptr) {
-        return true;
+    for (const char* const part : {"soft", "/rdma_cm", "/4d52:", "/pci4d52:"}) {
+        if (std::strstr(path, part) != nullptr) return true;
     }
     // One of the folders that the soft device shares?
     std::size_t length = std::strlen(path);
@@ -79,7 +78,7 @@ bool worth_asking(const char* path) noexcept {
         const std::size_t size = std::strlen(end);
         return length >= size && std::memcmp(path + length - size, end, size) == 0;
     };
-    return ends_with("/infiniband") || ends_with("/infiniband_verbs");
+    return ends_with("/infiniband") || ends_with("/infiniband_verbs") || ends_with("/misc");
 }
 
 }  // namespace

@@ -76,7 +76,8 @@ namespace {
     geometry.receive_entries = ring_size(cap.max_recv_wr);
     geometry.send_sges = cap.max_send_sge == 0 ? 1 : cap.max_send_sge;
     geometry.receive_sges = cap.max_recv_sge == 0 ? 1 : cap.max_recv_sge;
-    geometry.inline_bytes = cap.max_inline_data;
+    // Where addresses lie there is room for bytes: rdma_xclient sends some without having asked.
+    geometry.inline_bytes = std::max<std::uint32_t>(cap.max_inline_data, 16 * geometry.send_sges);
     geometry.stamped = queue_of(wanted.send_cq).stamps || queue_of(wanted.recv_cq).stamps;
     if (is_datagram(wanted) || wanted.srq != nullptr) {
         // The receives lie in the pool, and a datagram's completion as well.
@@ -334,7 +335,6 @@ ibv_qp* make_queue_pair(ibv_pd* pd, ibv_qp_init_attr* attributes) noexcept {
     attributes->cap.max_recv_wr = qp->receives.capacity;
     attributes->cap.max_send_sge = qp->send_sges;
     attributes->cap.max_recv_sge = qp->receives.sges;
-    attributes->cap.max_inline_data = qp->inline_bytes;
     qp->created = *attributes;
     qp->sends.hold()->attributes.cap = attributes->cap;
     pthread_mutex_init(&qp->mutex, nullptr);

@@ -43,6 +43,13 @@ os.close(os.open(node, os.O_RDWR))
 check("its folder shows it", f"uverbs_{name}" in os.listdir("/dev/infiniband"))
 check("others are not there", refused(os.stat, "/dev/infiniband/uverbs_no_soft") == errno.ENOENT)
 
+# That of librdmacm, which programs look for before they try it.
+manager = "/dev/infiniband/rdma_cm"
+check("rdma_cm is a character device", stat.S_ISCHR(os.stat(manager).st_mode))
+check("it may be read and written, too", os.access(manager, os.R_OK | os.W_OK))
+check("the folder shows it, too", "rdma_cm" in os.listdir("/dev/infiniband"))
+check("it speaks version 4", text_of("/sys/class/misc/rdma_cm/abi_version") == "4\n")
+
 # The folder in /sys/class is a link, as sysfs has them.
 device = f"/sys/class/infiniband/{name}"
 check("/sys/class/infiniband shows the device", name in os.listdir("/sys/class/infiniband"))

@@ -1,0 +1,231 @@
+// The manager's commands for addresses: binding, resolving, what librdmacm asks of a route, options.
+#include <rdma/rdma_user_cm.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "device_port.hpp"
+#include "manager.hpp"
+#include "millrace/base/log.hpp"
+
+namespace millrace::cm {
+namespace {
+
+// RDMA_CM_EVENT_… of <rdma/rdma_cma.h>, which is librdmacm's.
+constexpr std::uint32_t address_resolved_event = 0;
+constexpr std::uint32_t address_error_event = 1;
+constexpr std::uint32_t route_resolved_event = 2;
+
+constexpr std::uint16_t default_partition = 0xffff;
+
+template <class Storage>
+[[nodiscard]] std::optional<Address> address_in(const Storage& storage) noexcept {
+    return Address::from(&storage, sizeof storage);
+}
+
+void fill_path(ib_user_path_rec& path, const Id& id) noexcept {
+    const DevicePort port = device_port();
+    path.dlid = path.slid = htons(port.lid);
+    path.reversible = 1;
+    path.numb_path = 1;
+    path.mtu_selector = path.rate_selector = path.packet_life_time_selector = 2;  // exactly
+    path.mtu = static_cast<std::uint32_t>(port.mtu);
+    path.rate = IBV_RATE_100_GBPS;
+    path.packet_life_time = packet_life_time;
+    path.hop_limit = port.is_ethernet ? 64 : 1;
+    path.traffic_class = id.type_of_service;
+}
+
+}  // namespace
+
+// --- binding ------------------------------------------------------------------------------------
+
+int Manager::bind_to(Id& id, const Address& address) {
+    if (id.state != IdState::idle) return EINVAL;
+    if (!address.is_any() && !is_local(address)) return ENODEV;
+    Address bound = address;
+    if (const int error = take_port(id.space, bound, id.port_options, id.socket)) return error;
+    id.socket_use = SocketUse::port;
+    id.source = bound;
+    id.has_device = !bound.is_any();
+    id.state = IdState::bound;
+    return 0;
+}
+
+int Manager::bind_ip(Channel& channel, const Request& request) {
+    const auto command = request.as<rdma_ucm_bind_ip>();
+    const auto address = address_in(command.addr);
+    if (!address) return EINVAL;
+    const auto [id, error] = find(channel, command.id);
+    return id == nullptr ? error : bind_to(*id, *address);
+}
+
+int Manager::bind(Channel& channel, const Request& request) {
+    const auto command = request.as<rdma_ucm_bind>();
+    // AF_IB is not spoken: librdmacm asks for it once, and then uses the older commands.
+    const auto address = Address::from(&command.addr, command.addr_size);
+    if (command.reserved != 0 || !address) return EINVAL;
+    const auto [id, error] = find(channel, command.id);
+    return id == nullptr ? error : bind_to(*id, *address);
+}
+
+// --- resolving ----------------------------------------------------------------------------------
+
+int Manager::resolve(Id& id, const Address* source, const Address& destination) {
+    if (id.state == IdState::idle) {
+        const bool named = source != nullptr && !source->is_none();
+        if (named && source->family() != destination.family()) return EINVAL;
+        const Address any = Address::any(destination.family());
+        if (const int error = bind_to(id, named ? *source : any)) return error;
+    }
+    if (id.state != IdState::bound || id.source.family() != destination.family()) return EINVAL;
+    id.destination = destination;
+    if (destination.is_any()) {
+        id.destination = Address::loopback(destination.family());
+        id.destination.set_port(destination.port());
+    }
+    const bool is_group = id.destination.is_multicast();
+    if (!is_group && !is_local(id.destination)) {
+        base::log(base::LogLevel::warn, "cm",
+                  "resolve {}: it is no address of this host, and the soft device reaches no other",
+                  id.destination.text());
+        tell(id, address_error_event, -EHOSTUNREACH);
+        return 0;
+    }
+    if (id.source.is_any()) {
+        Address source_found;
+        if (const int error = find_source(id.destination, source_found)) {
+            if (!is_group) {
+                tell(id, address_error_event, -error);
+                return 0;
+            }
+            // The host has no way to it, but the soft device has.
+            source_found = Address::loopback(id.destination.family());
+        }
+        source_found.set_port(id.source.port());
+        id.source = source_found;
+    }
+    id.has_device = true;
+    id.state = IdState::address_resolved;
+    tell(id, address_resolved_event, 0);
+    return 0;
+}
+
+int Manager::resolve_ip(Channel& channel, const Request& request) {
+    const auto command = request.as<rdma_ucm_resolve_ip>();
+    const auto source = address_in(command.src_addr);
+    const auto destination = address_in(command.dst_addr);
+    if (!destination || (!source && command.src_addr.sin6_family != AF_UNSPEC)) return EINVAL;
+    const auto [id, error] = find(channel, command.id);
+    return id == nullptr ? error : resolve(*id, source ? &*source : nullptr, *destination);
+}
+
+int Manager::resolve_address(Channel& channel, const Request& request) {
+    const auto command = request.as<rdma_ucm_resolve_addr>();
+    const auto source = Address::from(&command.src_addr, command.src_size);
+    const auto destination = Address::from(&command.dst_addr, command.dst_size);
+    if (command.reserved != 0 || !destination || (!source && command.src_size != 0)) return EINVAL;
+    const auto [id, error] = find(channel, command.id);
+    return id == nullptr ? error : resolve(*id, source ? &*source : nullptr, *destination);
+}
+
+int Manager::resolve_route(Channel& channel, const Request& request) {
+    const auto [id, error] = find(channel, request.as<rdma_ucm_resolve_route>().id);
+    if (id == nullptr) return error;
+    if (id->state != IdState::address_resolved) return EINVAL;
+    id->has_path = true;
+    id->state = IdState::route_resolved;
+    tell(*id, route_resolved_event, 0);
+    return 0;
+}
+
+// --- queries ------------------------------------------------------------------------------------
+
+int Manager::query_route(Channel& channel, const Request& request) {
+    const auto command = request.as<rdma_ucm_query>();
+    constexpr std::size_t least = offsetof(rdma_ucm_query_route_resp, ibdev_index);
+    if (!request.has_room_for(least)) return ENOSPC;
+    const auto [id, error] = find(channel, command.id);
+    if (id == nullptr) return error;
+    rdma_ucm_query_route_resp answer{};
+    std::memcpy(&answer.src_addr, id->source.get(), id->source.size());
+    std::memcpy(&answer.dst_addr, id->destination.get(), id->destination.size());
+    const DevicePort port = device_port();
+    answer.ibdev_index = port.index;
+    if (id->has_device) {
+        answer.node_guid = port.guid;
+        answer.port_num = port.number;
+        auto& route = answer.ib_route[0];
+        if (!id->source.is_any()) {
+            std::memcpy(route.sgid, gid_of_address(id->source).gid.raw, sizeof route.sgid);
+        }
+        if (!id->destination.is_none()) {
+            std::memcpy(route.dgid, gid_of_address(id->destination).gid.raw, sizeof route.dgid);
+        }
+        route.pkey = htons(default_partition);
+        if (id->has_path) {
+            answer.num_paths = 1;
+            fill_path(route, *id);
+        }
+    }
+    return request.answer(command.response, answer, least);
+}
+
+int Manager::query(Channel& channel, const Request& request) {
+    const auto command = request.as<rdma_ucm_query>();
+    const auto [id, error] = find(channel, command.id);
+    if (id == nullptr) return error;
+    // The others belong to AF_IB.
+    if (command.option != RDMA_USER_CM_QUERY_ADDR) return ENOSYS;
+    rdma_ucm_query_addr_resp answer{};
+    answer.src_size = static_cast<std::uint16_t>(id->source.size());
+    answer.dst_size = static_cast<std::uint16_t>(id->destination.size());
+    std::memcpy(&answer.src_addr, id->source.get(), id->source.size());
+    std::memcpy(&answer.dst_addr, id->destination.get(), id->destination.size());
+    const DevicePort port = device_port();
+    answer.ibdev_index = port.index;
+    if (id->has_device) {
+        answer.node_guid = port.guid;
+        answer.port_num = port.number;
+        answer.pkey = htons(default_partition);
+    }
+    return request.answer(command.response, answer,
+                          offsetof(rdma_ucm_query_addr_resp, ibdev_index));
+}
+
+// --- options ------------------------------------------------------------------------------------
+
+int Manager::set_option(Channel& channel, const Request& request) {
+    const auto command = request.as<rdma_ucm_set_option>();
+    const auto [id, error] = find(channel, command.id);
+    if (id == nullptr) return error;
+    if (command.level != RDMA_OPTION_ID) return ENOSYS;  // paths come with AF_IB
+    const bool is_byte =
+        command.optname == RDMA_OPTION_ID_TOS || command.optname == RDMA_OPTION_ID_ACK_TIMEOUT;
+    if (!is_byte && command.optname != RDMA_OPTION_ID_REUSEADDR &&
+        command.optname != RDMA_OPTION_ID_AFONLY) {
+        return ENOSYS;
+    }
+    if (command.optlen != (is_byte ? sizeof(std::uint8_t) : sizeof(int))) return EINVAL;
+    if (command.optval == 0) return EFAULT;
+    int value = 0;
+    std::memcpy(&value, reinterpret_cast<const void*>(command.optval), command.optlen);
+    switch (command.optname) {
+        case RDMA_OPTION_ID_TOS: id->type_of_service = static_cast<std::uint8_t>(value); return 0;
+        case RDMA_OPTION_ID_ACK_TIMEOUT:
+            // The soft device's requests have no timeout of their own.
+            return id->type == IBV_QPT_UD ? EINVAL : 0;
+        case RDMA_OPTION_ID_REUSEADDR:
+            if (id->state != IdState::idle && !(value != 0 && id->state != IdState::listening)) {
+                return EINVAL;
+            }
+            id->port_options.shared = value != 0;
+            return 0;
+        default:
+            if (id->state != IdState::idle && id->state != IdState::bound) return EINVAL;
+            id->port_options.family_only = value != 0;
+            return 0;
+    }
+}
+
+}  // namespace millrace::cm

@@ -1,0 +1,224 @@
+#include "ports.hpp"
+
+#include <fmt/format.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <cstddef>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "../soft/fabric/fabric_names.hpp"
+#include "millrace/base/error.hpp"
+#include "millrace/base/log.hpp"
+#include "millrace/base/name_hash.hpp"
+#include "millrace/base/random.hpp"
+#include "millrace/cm/survey.hpp"
+
+namespace millrace::cm {
+namespace {
+
+constexpr std::uint16_t first_free_for_all = 1024;
+
+[[nodiscard]] std::string_view name_of(PortSpace space) noexcept {
+    switch (space) {
+        case PortSpace::ipoib: return "ipoib";
+        case PortSpace::tcp: return "tcp";
+        case PortSpace::udp: return "udp";
+        case PortSpace::ib: return "ib";
+    }
+    return "?";
+}
+
+[[nodiscard]] std::string key_of(const Address& address, bool family_only) {
+    if (address.is_any()) return address.family() == AF_INET ? "*4" : family_only ? "*6o" : "*6";
+    std::string key;
+    for (std::size_t i = 0; i < address.byte_count(); ++i) {
+        key += fmt::format("{:02x}", static_cast<unsigned>(address.bytes()[i]));
+    }
+    return key;
+}
+
+[[nodiscard]] std::string prefix_of(const TakenPort& port) {
+    return fmt::format("millrace-cm/{}/{}/{}/", port.user, port.fabric, port.space);
+}
+
+/// "millrace-cm/<user>/<fabric>/<space>/". A fabric's name may be longer than a socket's.
+[[nodiscard]] std::string prefix_of(PortSpace space) {
+    const char* const named = std::getenv("MILLRACE_FABRIC");
+    std::string fabric = named != nullptr && *named != '\0' ? named : "default";
+    soft::check_fabric_name(fabric);
+    constexpr std::size_t longest = 32;
+    if (fabric.size() > longest) {
+        fabric = fmt::format("~{:016x}", base::name_hash(fabric));
+    }
+    return fmt::format("millrace-cm/{}/{}/{}/", ::geteuid(), fabric, name_of(space));
+}
+
+struct SocketName {
+    explicit SocketName(std::string_view name) noexcept {
+        address.sun_family = AF_UNIX;
+        std::memcpy(address.sun_path + 1, name.data(), name.size());
+        size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+    }
+    [[nodiscard]] const sockaddr* get() const noexcept {
+        return reinterpret_cast<const sockaddr*>(&address);
+    }
+    sockaddr_un address{};
+    socklen_t size = 0;
+};
+
+[[nodiscard]] int bind_to_name(int socket, std::string_view name) noexcept {
+    const SocketName at{name};
+    return ::bind(socket, at.get(), at.size) == 0 ? 0 : errno;
+}
+
+[[nodiscard]] soft::Descriptor new_socket() noexcept {
+    return soft::Descriptor{::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
+}
+
+[[nodiscard]] bool is_ipv4_key(std::string_view key) noexcept {
+    return key == "*4" || key.size() == 8;
+}
+
+/// As the kernel judges who may have a port beside whom. A connection's ends have none, but for the
+/// name that one of them holds.
+[[nodiscard]] int judge(const std::string& own, bool own_shared, const TakenPort& other) noexcept {
+    if (other.connected || (own_shared && other.shared)) return 0;
+    const bool other_family = is_ipv4_key(own) != is_ipv4_key(other.key);
+    if (other_family && (own == "*6o" || other.key == "*6o")) return 0;
+    if (own[0] == '*' || other.key[0] == '*') return EADDRNOTAVAIL;
+    return own == other.key ? EADDRINUSE : 0;
+}
+
+/// The name is taken already: who has the same one is this socket itself.
+[[nodiscard]] int find_conflict(const std::string& prefix, const Address& address,
+                                PortOptions options) {
+    const std::string own = key_of(address, options.family_only);
+    for (const TakenPort& other : taken_ports()) {
+        if (other.port != address.port() || prefix != prefix_of(other)) continue;
+        if (other.key == own && other.shared == options.shared) continue;
+        if (const int refused = judge(own, options.shared, other)) return refused;
+    }
+    return 0;
+}
+
+[[nodiscard]] std::pair<unsigned, unsigned> free_range() {
+    unsigned first = 32768;
+    unsigned last = 60999;
+    std::ifstream{"/proc/sys/net/ipv4/ip_local_port_range"} >> first >> last;
+    return {first, last};
+}
+
+[[nodiscard]] int take_free_port(const std::string& prefix, Address& address, PortOptions options,
+                                 int socket) {
+    static const auto range = free_range();
+    const unsigned count = range.second - range.first + 1;
+    const unsigned from = static_cast<unsigned>(base::random_bits());
+    for (unsigned tried = 0; tried < count; ++tried) {
+        const unsigned port = range.first + (from + tried) % count;
+        const std::string name =
+            fmt::format("{}{}/{}", prefix, key_of(address, options.family_only), port);
+        const int error = bind_to_name(socket, name);
+        if (error == EADDRINUSE) continue;
+        if (error == 0) address.set_port(static_cast<std::uint16_t>(port));
+        return error;
+    }
+    return EADDRNOTAVAIL;
+}
+
+[[nodiscard]] int take_that_port(const std::string& prefix, const Address& address,
+                                 PortOptions options, int socket) {
+    static std::atomic<unsigned> sharers{0};
+    std::string name =
+        fmt::format("{}{}/{}", prefix, key_of(address, options.family_only), address.port());
+    if (options.shared) {
+        name += fmt::format("+{:x}.{:x}", ::getpid(), sharers.fetch_add(1));
+    }
+    const int error = bind_to_name(socket, name);
+    if (error == EADDRINUSE && address.is_any()) return EADDRNOTAVAIL;
+    return error != 0 ? error : find_conflict(prefix, address, options);
+}
+
+/// What there is no memory or no such fabric for.
+template <class Call>
+[[nodiscard]] int without_throwing(const Call& call) noexcept {
+    try {
+        return call();
+    } catch (const base::Error& error) {
+        base::log(base::LogLevel::error, "cm", "{}", error.what());
+        return EINVAL;
+    } catch (...) {
+        return ENOMEM;
+    }
+}
+
+}  // namespace
+
+int take_port(PortSpace space, Address& address, PortOptions options,
+              soft::Descriptor& socket) noexcept {
+    return without_throwing([&] {
+        const std::uint16_t port = address.port();
+        if (port != 0 && port < first_free_for_all && ::geteuid() != 0) return EACCES;
+        soft::Descriptor made = new_socket();
+        if (!made) return errno;
+        const std::string prefix = prefix_of(space);
+        const int error = port == 0 ? take_free_port(prefix, address, options, made.get())
+                                    : take_that_port(prefix, address, options, made.get());
+        if (error == 0) socket = std::move(made);
+        return error;
+    });
+}
+
+int listen_on_port(PortSpace space, const Address& address, PortOptions options, int backlog,
+                   soft::Descriptor& socket) noexcept {
+    return without_throwing([&] {
+        soft::Descriptor alone;
+        if (options.shared) {
+            Address same = address;
+            PortOptions unshared = options;
+            unshared.shared = false;
+            soft::Descriptor before = std::move(socket);
+            before.close();
+            if (const int error = take_port(space, same, unshared, alone)) {
+                // As it was; nobody but those that shared it can have come between.
+                static_cast<void>(take_port(space, same, options, socket));
+                return error;
+            }
+            socket = std::move(alone);
+        }
+        return ::listen(socket.get(), backlog) == 0 ? 0 : errno;
+    });
+}
+
+int connect_to_port(PortSpace space, const Address& address, int socket) noexcept {
+    return without_throwing([&] {
+        const std::string prefix = prefix_of(space);
+        const std::array<std::string, 3> keys{key_of(address, false),
+                                              address.family() == AF_INET ? "*4" : "*6",
+                                              address.family() == AF_INET ? "*6" : "*6o"};
+        for (const std::string& key : keys) {
+            const SocketName to{fmt::format("{}{}/{}", prefix, key, address.port())};
+            if (::connect(socket, to.get(), to.size) == 0) return 0;
+            if (errno == EAGAIN) return EAGAIN;
+        }
+        return ECONNREFUSED;
+    });
+}
+
+bool is_of_this_user(int socket) noexcept {
+    ucred other{};
+    socklen_t size = sizeof other;
+    return ::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &other, &size) == 0 &&
+           other.uid == ::geteuid();
+}
+
+}  // namespace millrace::cm

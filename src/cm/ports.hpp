@@ -1,0 +1,45 @@
+// Ports on one host: a port is an abstract Unix socket of its name, which the kernel frees with the
+// process. Whoever listens has the socket listen; whoever connects goes from its own socket to the
+// listener's, and the two are the connection's carrier.
+//
+//   \0millrace-cm/<user>/<fabric>/<space>/<address>/<port>[+<number>]
+//
+//   space    tcp, udp, ib, ipoib
+//   address  8 or 32 hexadecimal digits; *4 and *6: all addresses of a family, *6 of both;
+//            *6o: of IPv6 only
+//   number   of ids that share a port (RDMA_OPTION_ID_REUSEADDR) before one of them listens
+#pragma once
+
+#include <cstdint>
+
+#include "../soft/system/descriptor.hpp"
+#include "address.hpp"
+#include "mad.hpp"
+
+namespace millrace::cm {
+
+
+struct PortOptions {
+    bool shared = false;       ///< RDMA_OPTION_ID_REUSEADDR
+    bool family_only = false;  ///< RDMA_OPTION_ID_AFONLY: `::` is not for IPv4
+};
+
+/// Takes the port of `address`, or a free one where that is 0, and says it there. An errno value as
+/// the kernel's: EADDRINUSE, EADDRNOTAVAIL (a wildcard is in the way), EACCES (a privileged port),
+/// EINVAL (MILLRACE_FABRIC is no name).
+[[nodiscard]] int take_port(PortSpace space, Address& address, PortOptions options,
+                            soft::Descriptor& socket) noexcept;
+
+/// From now on others can connect to the port that `socket` has taken. A shared one becomes the
+/// only one: EADDRINUSE if others share it.
+[[nodiscard]] int listen_on_port(PortSpace space, const Address& address, PortOptions options,
+                                 int backlog, soft::Descriptor& socket) noexcept;
+
+/// Connects the socket that has taken a port to whoever listens at `address`: 0, ECONNREFUSED
+/// (nobody does), or EAGAIN (nobody is there to take more of them at the moment).
+[[nodiscard]] int connect_to_port(PortSpace space, const Address& address, int socket) noexcept;
+
+/// Is the process at the other end one of this user's? To be asked once it is connected.
+[[nodiscard]] bool is_of_this_user(int socket) noexcept;
+
+}  // namespace millrace::cm
