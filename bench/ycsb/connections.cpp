@@ -64,9 +64,14 @@ class OwnYcsbConnection final : public YcsbConnection {
     static message::ClientOptions options(connect::Transport transport, bool scans) {
         message::ClientOptions made;
         made.transport = transport;
-        made.window = scans ? 64 : 1;
-        // As many requests of a scan as there are go together.
-        made.gathers_requests = scans;
+        made.window = 1;
+        if (scans) {
+            // All requests of a scan go together, and all its answers have room, as they have in
+            // the buffers of a socket.
+            made.window = 128;
+            made.gathers_requests = true;
+            made.ring_bytes = std::size_t{128} << 10;
+        }
         return made;
     }
     static YcsbOutcome outcome_of(const kv::Result& result) {
