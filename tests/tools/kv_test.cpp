@@ -270,7 +270,7 @@ TEST_F(Kv, IsMeasuredByYcsb) {
     const std::string file = folder_.path("ycsb.json");
     std::vector<std::string> words{"bench",      "ycsb", "--server",  address_, "--over",    "unix",
                                    "--workload", "d,E",  "--clients", "2",      "--repeats", "1",
-                                   "--seconds",  "0.05", "--records", "50",     "--json",    file};
+                                   "--seconds",  "0.3",  "--records", "50",     "--json",    file};
     const CommandOutcome outcome = run_command(words);
     ASSERT_TRUE(outcome.exit.success()) << outcome.text;
     const auto document = nlohmann::json::parse(folder_.content("ycsb.json"));
@@ -279,7 +279,7 @@ TEST_F(Kv, IsMeasuredByYcsb) {
         const double value = figure["series"][0]["points"][0]["median"];
         if (figure["quantity"] == "failed_operations") {
             EXPECT_EQ(value, 0) << figure;
-        } else {
+        } else if (figure["quantity"] == "operations_per_second") {
             EXPECT_GT(value, 0) << figure;
         }
         scans += figure["id"] == "E scan, 2" ? 1 : 0;
