@@ -2,8 +2,11 @@
 // sockets; crowds of clients; memory.
 #include <algorithm>
 #include <chrono>
+#include <cstddef>
+#include <cstdint>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -39,6 +42,39 @@ const BarRegistration to_messages{ratio_bar(
     {"ours", [] { return measure_kv(one_at_a_time) - measure_store(one_at_a_time); }, "ns"},
     {"call", [] { return call_of_one({.polling = message::Polling::automatic, .bytes = 108}); },
      "ns"})};
+
+// Large values, of one client: a GET is to be about as fast as a SET.
+
+Bar gets_to_sets(std::string how, connect::Transport transport, message::Transfer by) {
+    std::vector<BarPoint> points;
+    for (const std::size_t bytes : {4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20}) {
+        for (const std::uint32_t outstanding : {1U, 32U}) {
+            CrowdCase chosen{.transport = transport,
+                             .requests = by,
+                             .answers = by,
+                             .value_bytes = bytes,
+                             .keys = 64,
+                             .duration = std::chrono::milliseconds{100},
+                             .outstanding = outstanding};
+            const auto contender = [&](unsigned get_percent) {
+                chosen.get_percent = get_percent;
+                return Contender{
+                    fmt::format("{} of {} KiB, {} outstanding", get_percent == 0 ? "SETs" : "GETs",
+                                bytes >> 10, outstanding),
+                    [chosen] { return measure_crowd(chosen).operations_per_second; }, "1/s"};
+            };
+            points.push_back({{contender(100)}, {contender(0)}});
+        }
+    }
+    return worst_ratio_bar("kv", fmt::format("GETs of 4 KiB to 1 MiB a second to SETs, by {}", how),
+                           0.7, Sense::at_least, std::move(points));
+}
+const BarRegistration large_gets[] = {
+    BarRegistration{gets_to_sets("rc", connect::Transport::rc, message::Transfer::write)},
+    BarRegistration{gets_to_sets("rc and SEND", connect::Transport::rc, message::Transfer::send)},
+    BarRegistration{gets_to_sets("uc", connect::Transport::uc, message::Transfer::write)},
+    BarRegistration{gets_to_sets("ud", connect::Transport::ud, message::Transfer::write)},
+    BarRegistration{gets_to_sets("tcp", connect::Transport::tcp, message::Transfer::write)}};
 
 const BarRegistration memory{
     ratio_bar("kv", "memory per item of 116 B beyond these to memcached's", 1, Sense::at_most,

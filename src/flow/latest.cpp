@@ -526,7 +526,8 @@ Status LatestEnd::put(std::uint32_t cell, const void* value, const Deadline& dea
 Status LatestEnd::flush(const Deadline& deadline) {
     State& end = *state_;
     if (end.is_closed) return Status::closed;
-    // What is stored is there. A version that is said again by a request may land behind a newer one.
+    // What is stored is there. A version that is said again by a request may land behind a newer
+    // one.
     if (end.peer_cells != nullptr || end.window.posted() == 0) return end.look_at_peer(true);
     connect::LinkParker parker{end.link};
     const Status waited = base::wait_until(
@@ -607,6 +608,19 @@ Status LatestEnd::wait(const Deadline& deadline) {
         deadline, end.options.wait, *end.sleeper);
     end.counts.sleeps += end.sleeper->sleeps() - slept;
     return waited == Status::ok ? status : waited;
+}
+
+Status LatestEnd::look_around() noexcept {
+    State& end = *state_;
+    if (end.is_closed) return Status::closed;
+    const Status peer = end.look_at_peer(true);
+    if (end.role == Role::writer) {
+        if (peer == Status::ok && end.bell.owes()) end.wake_peer();
+        return peer;
+    }
+    if (end.is_copy) return peer;
+    // What was put before the end is got before it.
+    return peer == Status::ok || end.find_new(0) != end.cells ? Status::empty : peer;
 }
 
 int LatestEnd::descriptor() {

@@ -197,7 +197,7 @@ void Channel::Core::fail(std::string_view why) noexcept {
 }
 
 void Channel::Core::wake_peer() noexcept {
-    // Without a slot the peer still counts as asleep, and the next look tries again.
+    // Without a slot it is owed, and the next look around tries again.
     (void)bell.ring();
 }
 
@@ -366,7 +366,9 @@ base::Status Channel::Core::look_around(Piece& piece) noexcept {
     if (shown_pieces != counts.pieces_sent + counts.pieces_received) show();
     if (published != reader.position()) {
         publish();
-    } else if (bell.peer_sleeps()) {
+    } else if (bell.owes()) {
+        // Whoever has fallen asleep since found by its READ that nothing is new. To ring for it
+        // without a reason would wake it to do the same here: two idle ends would never sleep.
         wake_peer();
     }
     const bool broken = window.broken() || sleeper->broken();

@@ -687,6 +687,8 @@ void Server::State::keep_house() {
         if (peer->line.has_value() && peer->is_fetching) look_after_fetching(*peer, now);
         if (peer->line.has_value()) peer->line->tidy();
     }
+    // Where there was no memory to look again sooner.
+    if (!leaving.empty() && !is_waiting_for_leaving) look_at_leaving();
     show();
 }
 

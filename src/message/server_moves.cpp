@@ -18,6 +18,10 @@
 //
 // All that one server does to another is a call that it asks it for (Crowd::ask). Two calls of one
 // are made in their order: so a client that comes back is never there before its session.
+//
+// Want of memory: who cannot be sent off, or taken in, stays with the server that it was to leave;
+// who cannot even go back there loses its connection, and its place and its share of the budget are
+// free again.
 #include <algorithm>
 #include <chrono>
 #include <memory>
@@ -106,16 +110,18 @@ void Server::State::look_at_leaving() {
         Peer* const peer = find(client);
         if (peer == nullptr || !peer->leaving_for.has_value()) return true;
         if (is_settled(*peer) && !is_draining) {
-            send_off(*peer);
+            try {
+                send_off(*peer);
+            } catch (const std::exception& error) {
+                base::log(base::LogLevel::warn, "message", "{} is not moved: {}",
+                          peer->line->link().peer_name(), error.what());
+                stay(*peer);
+            }
             return true;
         }
         if (is_draining || is_late(*peer) ||
             peer->line->link().peer_now() != connect::PeerState::alive) {
-            peer->leaving_for.reset();
-            if (!peer->is_paused) return true;
-            peer->is_paused = false;
-            mailboxes.looked(peer->id.place, peer->line->core().reader);
-            mailboxes.remind(peer->id.place);
+            stay(*peer);
             return true;
         }
         // What it says of its last move, and what is READ of it, is found where its requests are.
@@ -127,32 +133,42 @@ void Server::State::look_at_leaving() {
         return false;
     });
     if (leaving.empty() || is_waiting_for_leaving) return;
-    is_waiting_for_leaving = true;
     hub.after(look_at_leaving_every, [this] {
         is_waiting_for_leaving = false;
         look_at_leaving();
     });
+    is_waiting_for_leaving = true;
+}
+
+void Server::State::stay(Peer& peer) noexcept {
+    peer.leaving_for.reset();
+    if (!peer.is_paused) return;
+    peer.is_paused = false;
+    mailboxes.looked(peer.id.place, peer.line->core().reader);
+    mailboxes.remind(peer.id.place);
 }
 
 void Server::State::send_off(Peer& peer) {
     const std::uint32_t to = *peer.leaving_for;
+    // First what may throw.
+    const auto moving = std::make_shared<Moving>();
+    std::function<void(State&)> arrival = [moving](State& server) { server.arrive(moving); };
+    if (leaves) {
+        moving->known = leaves(peer.id);
+    } else if (unwanted) {
+        unwanted(peer.id, 0);
+    }
     // Awake, as who has just joined is: it rings for nobody.
     Channel::Core& core = peer.line->core();
     peer.readiness->end(*core.sleeper);
     core.sleeper->retract();
     core.falls_asleep = false;
     unwatch(peer);
-    Knowledge known;
-    if (leaves) {
-        known = leaves(peer.id);
-    } else if (unwanted) {
-        unwanted(peer.id, 0);
-    }
     peer.id.generation += 1;  // for the handler it has left
     peer.held = peer.line->link().shared_endpoint();
-    const auto moving =
-        std::make_shared<Moving>(std::move(*peer.line), static_cast<Session&&>(peer), peer.id);
-    moving->known = std::move(known);
+    moving->line.emplace(std::move(*peer.line));
+    moving->session = static_cast<Session&&>(peer);
+    moving->from = peer.id;
     peer.line.reset();
     peer.session = moving->session.session;
     peer.resumes = moving->session.resumes;
@@ -163,10 +179,25 @@ void Server::State::send_off(Peer& peer) {
     peer.is_plain = false;
     peer.leaving_for.reset();
     --counts.clients;
-    if (!crowd->ask(to, [moving](State& server) { server.arrive(*moving); })) take_back(*moving);
+    try {
+        if (crowd->ask(to, std::move(arrival))) return;
+    } catch (const std::exception& error) {
+        base::log(base::LogLevel::warn, "message", "{} is not moved: {}",
+                  moving->line->link().peer_name(), error.what());
+    }
+    take_back(*moving);
 }
 
 void Server::State::take_in(Peer& peer, Moving& moving) {
+    peer.line.emplace(std::move(*moving.line));
+    try {
+        watch(peer);
+    } catch (...) {
+        moving.line.emplace(std::move(*peer.line));
+        peer.line.reset();
+        throw;
+    }
+    moving.line.reset();
     static_cast<Session&>(peer) = std::move(moving.session);
     peer.phase = Phase::joined;
     peer.since = base::Clock::now();
@@ -174,56 +205,88 @@ void Server::State::take_in(Peer& peer, Moving& moving) {
     peer.is_plain = !peer.resumes;
     peer.begun = {};
     peer.owed_part = HeldPart{crowd->held()};
-    peer.line.emplace(std::move(moving.line));
     peer.owed_part.set_anyhow(peer.line->owed_bytes());
     ++counts.clients;
-    if (comes) comes(peer.id, std::move(moving.known));
-    watch(peer);
 }
 
-void Server::State::arrive(Moving& moving) {
-    Peer* const peer = vacant_place();
-    const auto refuse = [&](std::string_view why) {
-        base::log(base::LogLevel::warn, "message", "server {} does not take {} over: {}", number,
-                  moving.line.link().peer_name(), why);
-        const auto back = std::make_shared<Moving>(std::move(moving));
-        if (!crowd->ask(back->from.server, [back](State& server) { server.take_back(*back); })) {
-            crowd->leave();  // its session ends with that server
-        }
-    };
-    if (peer == nullptr) return refuse("it has no place");
-    peer->phase = Phase::joining;
+void Server::State::hand_over(Peer& peer, Knowledge known) noexcept {
     try {
-        const bool has_byte =
-            mailboxes.polling() == Polling::dense && !moving.line.core().incoming.has_value();
-        peer->box =
-            has_byte ? mailboxes.grant(peer->id.place, moving.line.core().link.protection_domain())
-                     : verbs::RemoteAddress{};
-    } catch (const base::Error& error) {
-        vacate(*peer);
-        return refuse(error.what());
+        if (comes) comes(peer.id, std::move(known));
+    } catch (const std::exception& error) {
+        lose(peer, error);
     }
-    peer->came_from = moving.from;
-    moving.line.link().count_for(number);
-    take_in(*peer, moving);
-    sessions.emplace(peer->session.bits[0], peer->id.place);
+}
+
+void Server::State::arrive(const std::shared_ptr<Moving>& moving) {
+    Peer* peer = nullptr;
+    try {
+        peer = vacant_place();
+        if (peer == nullptr) return send_back(moving, "it has no place");
+        peer->phase = Phase::joining;
+        peer->came_from = moving->from;
+        Channel::Core& core = moving->line->core();
+        const bool has_byte = mailboxes.polling() == Polling::dense && !core.incoming.has_value();
+        peer->box = has_byte ? mailboxes.grant(peer->id.place, core.link.protection_domain())
+                             : verbs::RemoteAddress{};
+        sessions.emplace(moving->session.session.bits[0], peer->id.place);
+        take_in(*peer, *moving);
+    } catch (const std::exception& error) {
+        if (peer != nullptr) {
+            sessions.erase(moving->session.session.bits[0]);
+            mailboxes.withdraw(peer->id.place);
+            peer->came_from.reset();
+            vacate(*peer);
+        }
+        return send_back(moving, error.what());
+    }
+    peer->line->link().count_for(number);
     ++counts.moved;
     if (mailboxes.polling() == Polling::dense && !peer->is_by_send) {
         peer->is_by_send = true;
         by_send.push_back(peer->id.place);
     }
-    welcome(*peer, true);
+    hand_over(*peer, std::move(moving->known));
+    if (!peer->line.has_value()) return;
+    try {
+        welcome(*peer, true);
+    } catch (const std::exception& error) {
+        lose(*peer, error);
+    }
 }
 
-void Server::State::take_back(Moving& moving) {
+void Server::State::send_back(const std::shared_ptr<Moving>& moving,
+                              std::string_view why) noexcept {
+    base::log(base::LogLevel::warn, "message", "server {} does not take {} over: {}", number,
+              moving->line->link().peer_name(), why);
+    try {
+        const auto back = [moving](State& server) { server.take_back(*moving); };
+        if (crowd->ask(moving->from.server, back)) return;
+    } catch (const std::exception& error) {
+        // Its former place is lost to that server, too.
+        base::log(base::LogLevel::warn, "message", "dropped {}: {}",
+                  moving->line->link().peer_name(), error.what());
+    }
+    crowd->leave();  // its session ends
+}
+
+void Server::State::take_back(Moving& moving) noexcept {
     Peer* const peer = find(moving.from);
     if (peer == nullptr || peer->phase != Phase::moved) {
         crowd->leave();  // it was closed meanwhile
         return;
     }
     // Its byte is its own still, and it was told nothing.
+    try {
+        take_in(*peer, moving);
+    } catch (const std::exception& error) {
+        base::log(base::LogLevel::warn, "message", "dropped {}: {}",
+                  moving.line->link().peer_name(), error.what());
+        vacate(*peer);
+        crowd->leave();
+        return;
+    }
     peer->held.reset();
-    take_in(*peer, moving);
+    hand_over(*peer, std::move(moving.known));
 }
 
 void Server::State::settle(Peer& peer) noexcept {
@@ -243,12 +306,21 @@ void Server::State::give_up_place(ClientId former) noexcept {
 }
 
 void Server::State::send_on(Peer& newcomer, const Peer& former, const Hello& hello) {
-    const auto line = std::make_shared<Line>(take_line(newcomer));
+    // First what may throw.
+    const auto line = std::make_shared<std::optional<Line>>();
+    std::function<void(State&)> arrival = [line, hello](State& server) {
+        server.take_over(**line, hello);
+    };
+    line->emplace(take_line(newcomer));
     vacate(newcomer);
     // If that server is gone, the client finds that its connection has ended, and so is its
     // session.
-    (void)crowd->ask(former.moved_to,
-                     [line, hello](State& server) { server.take_over(*line, hello); });
+    try {
+        (void)crowd->ask(former.moved_to, std::move(arrival));
+    } catch (const std::exception& error) {
+        base::log(base::LogLevel::warn, "message", "dropped {}: {}", (*line)->link().peer_name(),
+                  error.what());
+    }
 }
 
 void Server::State::take_over(Line& line, const Hello& hello) {

@@ -150,12 +150,10 @@ struct Server::State : detail::Serving {
 
     /// A client on its way from one server to another, to whom nothing is owed.
     struct Moving {
-        Moving(Line its_line, Session its_session, ClientId former) noexcept
-            : line{std::move(its_line)}, session{std::move(its_session)}, from{former} {}
-        Line line;
+        std::optional<Line> line;
         Session session;
-        ClientId from;         ///< the place that is kept for it
-        Knowledge known = {};  ///< of the handler
+        ClientId from{};  ///< the place that is kept for it
+        Knowledge known;  ///< of the handler
     };
 
     struct Peer : Session {
@@ -419,10 +417,15 @@ struct Server::State : detail::Serving {
     /// That client, if it is here still, is to go there once nothing is owed to it.
     void move(ClientId client, std::uint32_t to);
     void look_at_leaving();
+    /// It does not leave after all.
+    void stay(Peer& peer) noexcept;
     void send_off(Peer& peer);
     void take_in(Peer& peer, Moving& moving);
-    void arrive(Moving& moving);
-    void take_back(Moving& moving);
+    void arrive(const std::shared_ptr<Moving>& moving);
+    void send_back(const std::shared_ptr<Moving>& moving, std::string_view why) noexcept;
+    void take_back(Moving& moving) noexcept;
+    /// The handler gets what the one that the client has left knew of it.
+    void hand_over(Peer& peer, Knowledge known) noexcept;
     /// Its client knows that it is here: the former server may forget it.
     void settle(Peer& peer) noexcept;
     void give_up_place(ClientId former) noexcept;

@@ -132,9 +132,11 @@ Status Sender<D>::look_around() noexcept {
     if (const Status joined = try_join(); joined != Status::ok) [[unlikely]] {
         return joined == Status::empty ? Status::full : joined;
     }
-    // The mover looks after the consumer, too, and may be at it now.
     std::unique_lock<std::mutex> lock;
-    if (!try_pause(lock)) return moved_->outcome();
+    if (!try_pause(lock)) {
+        const Status known = moved_->outcome();
+        return known == Status::ok ? Status::full : known;
+    }
     const Status status = unless_ended(out_.look_at_peer_now());
     if (status != Status::ok && moved_ != nullptr) moved_->end(status);
     return status;

@@ -169,7 +169,7 @@ void Socket::Core::put(const EncodedMessage& message, bool behind_write,
         post_slot(message, signal);
     }
     if (bell.publish(messages_sent)) [[unlikely]]
-        (void)bell.ring();  // without a request for it the peer still counts as asleep
+        (void)bell.ring();  // without a request for it, it is owed
 }
 
 void Socket::Core::post_slot(const EncodedMessage& message, ring::Signal signal) noexcept {
@@ -274,7 +274,8 @@ void Socket::Core::look() noexcept {
 void Socket::Core::look_around() noexcept {
     if (shown != activity()) show();
     if (ended != Status::ok) return;
-    if (bell.peer_sleeps()) (void)bell.ring();
+    // Whoever fell asleep since the last message has READ that nothing is new.
+    if (bell.owes()) (void)bell.ring();
     const bool broken = window.broken() || sleeper->broken();
     if (!broken && link.peer() == connect::PeerState::alive) return;
     end_by_peer();

@@ -1,8 +1,6 @@
 #include "kept.hpp"
 
-#include <atomic>
 #include <chrono>
-#include <cstdint>
 #include <mutex>
 #include <new>
 #include <utility>
@@ -23,7 +21,14 @@ struct NotGivenBack {
     std::mutex mutex;
     std::vector<KeptThing> all;
     base::Clock::time_point tried;
-    std::atomic<std::uint32_t> process{0};  ///< a child made by fork has nothing to give back
+    base::ForkWatch fork_watch{*this};
+
+    /// A child has nothing of its parent's to give back. Another thread may have held the lock, and
+    /// been in the middle of a change.
+    void become_copy() noexcept {
+        new (&mutex) std::mutex;
+        new (&all) std::vector<KeptThing>;
+    }
 };
 NotGivenBack& not_given_back() noexcept {
     static NotGivenBack& all = *new NotGivenBack;
@@ -32,16 +37,11 @@ NotGivenBack& not_given_back() noexcept {
 
 constexpr std::chrono::milliseconds between_tries{100};
 
-/// Never 0. Forks are counted from the first device that is opened.
-[[nodiscard]] std::uint32_t this_process() noexcept { return base::forks() + 1; }
-
 }  // namespace
 
 void keep(const ibv_context* device, std::function<bool()> give_back) noexcept {
     NotGivenBack& here = not_given_back();
     const std::scoped_lock lock{here.mutex};
-    const std::uint32_t process = this_process();
-    if (here.process.exchange(process) != process) here.all.clear();
     try {
         here.all.push_back({device, std::move(give_back)});
     } catch (const std::bad_alloc&) {
@@ -51,7 +51,6 @@ void keep(const ibv_context* device, std::function<bool()> give_back) noexcept {
 
 void forget_kept(const ibv_context* device) noexcept {
     NotGivenBack& here = not_given_back();
-    if (here.process != this_process()) return;  // another thread may hold the lock, in the parent
     const std::scoped_lock lock{here.mutex};
     std::erase_if(here.all, [&](const KeptThing& one) { return one.device == device; });
 }
@@ -59,7 +58,7 @@ void forget_kept(const ibv_context* device) noexcept {
 void try_kept() noexcept {
     NotGivenBack& here = not_given_back();
     const std::unique_lock lock{here.mutex, std::try_to_lock};
-    if (!lock || here.all.empty() || here.process != this_process()) return;
+    if (!lock || here.all.empty()) return;
     const auto now = base::Clock::now();
     if (now - here.tried < between_tries) return;
     here.tried = now;

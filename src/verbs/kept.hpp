@@ -11,7 +11,7 @@ namespace millrace::verbs {
 
 /// Keeps what tries to release something and says whether it did: it is called again, after all
 /// that was kept before it, until it says true. Any thread. Where there is no memory to remember
-/// it, and in a child made by fork, it is destroyed and not called.
+/// it, it is destroyed and not called. A child made by fork has none of its parent's.
 void keep(const ibv_context* device, std::function<bool()> give_back) noexcept;
 
 /// The device is about to be closed: what is kept of it is destroyed and not called.

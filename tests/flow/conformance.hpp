@@ -574,6 +574,7 @@ void tells_of_loss_and_of_close(ring::Design design, Options asked = {}) {
         ends.producer.reset();
         detail::Taken<T> item;
         EXPECT_EQ(ends.consumer->dequeue(item, Deadline::after(40s)), Status::peer_lost);
+        EXPECT_EQ(ends.consumer->look_around(), Status::peer_lost);
     }
     for (const bool closes : {false, true}) {
         AnyEnds<T> ends{design, asked};
@@ -588,6 +589,7 @@ void tells_of_loss_and_of_close(ring::Design design, Options asked = {}) {
             status = ends.producer->enqueue(Kind<T>::make(i), Deadline::after(40s));
         }
         EXPECT_EQ(status, closes ? Status::closed : Status::peer_lost);
+        EXPECT_EQ(ends.producer->look_around(), status);
     }
 }
 

@@ -26,6 +26,7 @@ using namespace std::chrono_literals;
 using base::Deadline;
 using base::Status;
 using millrace::test::becomes_readable;
+using millrace::test::both_go_quiet;
 using millrace::test::ChildProcess;
 using millrace::test::goes_quiet;
 using millrace::test::is_readable;
@@ -166,6 +167,30 @@ TEST(ChannelDescriptor, GoesQuietAndWakes) {
             }
             ASSERT_EQ(status, Status::ok);
         }
+    }
+}
+
+TEST(ChannelDescriptor, OfBothEndsGoesQuietWhereNothingIsNew) {
+    for (const ring::Carrier carrier : {ring::Carrier::automatic, ring::Carrier::post}) {
+        LoopPair pair{{.carrier = carrier}};
+        const int near = pair.near->descriptor();
+        const int far = pair.far->descriptor();
+        const auto look_near = [&] { ASSERT_EQ(look(*pair.near), Status::empty); };
+        const auto look_far = [&] { ASSERT_EQ(look(*pair.far), Status::empty); };
+        ASSERT_TRUE(both_go_quiet(near, look_near, far, look_far));
+        EXPECT_EQ(pair.near->stats().events_sent + pair.far->stats().events_sent, 0U);
+        // An end that goes on looking, and finds nothing, leaves the other one alone, too.
+        for (int i = 0; i < 1000; ++i) look_near();
+        EXPECT_EQ(pair.near->stats().events_sent, 0U);
+        ASSERT_EQ(pair.near->try_send(message_for(1, 100)), Status::ok);
+        EXPECT_EQ(pair.near->stats().events_sent, 1U);
+        Status status = Status::empty;
+        while (status == Status::empty) {
+            ASSERT_TRUE(becomes_readable(far, descriptor_patience));
+            status = look(*pair.far);
+        }
+        ASSERT_EQ(status, Status::ok);
+        EXPECT_TRUE(both_go_quiet(near, look_near, far, look_far));
     }
 }
 

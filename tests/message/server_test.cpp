@@ -26,6 +26,7 @@
 #include "millrace/message/channel.hpp"
 #include "support/extent.hpp"
 #include "support/readable.hpp"
+#include "support/resources.hpp"
 #include "support/setting_scope.hpp"
 #include "support/two_threads.hpp"
 
@@ -1077,6 +1078,35 @@ TEST_P(Servers, AreQuietInALoopBesideIdleClients) {
     other.join();
 }
 
+TEST_P(Servers, AreQuietInALoopBesideAClientThatWaitsForADeferredAnswer) {
+    Server server = Server::listen(unique_address(), options());
+    std::vector<Reply> later;
+    const auto turn = [&] {
+        (void)server.turn([&](Request& request) { later.push_back(request.defer()); });
+    };
+    Client client = join_in_turns(
+        server, [&] { return Client::connect(server.address(), options_of_client(), patience()); });
+    std::uint64_t id = 0;
+    ASSERT_EQ(client.submit(content(1, 1, 64), id), Status::ok);
+    const Deadline deadline = patience();
+    while (later.empty() && !deadline.expired()) turn();
+    ASSERT_EQ(later.size(), 1U);
+    Bytes answer;
+    const auto poll = [&] {
+        (void)client.poll(
+            [&](const Answer& its) { answer.assign(its.payload.begin(), its.payload.end()); });
+    };
+    EXPECT_TRUE(test::both_go_quiet(client.descriptor(), poll, server.descriptor(), turn));
+    // The answer wakes the one, and then the other.
+    EXPECT_EQ(later.front().answer(content(1, 1, 64)), Status::ok);
+    const Deadline until = patience();
+    while (answer.empty() && !until.expired()) {
+        if (test::is_readable(server.descriptor())) turn();
+        if (test::is_readable(client.descriptor())) poll();
+    }
+    EXPECT_EQ(answer, content(1, 1, 64));
+}
+
 TEST_P(Servers, ServeClientsInALoop) {
     Running running{options()};
     Client client = running.connect();
@@ -1131,59 +1161,38 @@ TEST_P(Servers, GoOnWhereACallOfAnotherThreadWasRefused) {
 }
 
 TEST_P(Servers, GoOnWithAClientWhoseCloseByAnotherThreadWasRefused) {
-    if (test::sees_races) GTEST_SKIP() << "two threads race in it";
-    const connect::Transport transport = GetParam().transport;
-    if (transport == connect::Transport::uc || transport == connect::Transport::ud) {
-        GTEST_SKIP() << "two threads race in it: packets come, and are looked at, all the while";
-    }
     std::vector<Reply> later;
     const auto keep = [&](Request& request) { later.push_back(request.defer()); };
-    Running running{options(), keep};
-    Client client = running.connect();
+    Server server = Server::listen(unique_address(), options());
+    Client client = join_in_turns(
+        server, [&] { return Client::connect(server.address(), options_of_client(), patience()); });
     std::uint64_t id = 0;
     ASSERT_EQ(client.submit(bytes_of("?"), id), Status::ok);
+    const Deadline deadline = patience();
+    while (later.empty() && !deadline.expired()) (void)server.turn(keep);
+    ASSERT_EQ(later.size(), 1U);
     Status status = Status::empty;
     Bytes got;
-    std::thread waiting{[&] {
-        const auto take = [&](const Answer& answer) {
-            got.assign(answer.payload.begin(), answer.payload.end());
-        };
-        const Deadline until = patience();
-        while (!until.expired()) {
-            try {
-                status = client.wait(take, patience());
-                return;
-            } catch (const base::Error&) {
-                // The other thread was there first.
-            }
-        }
-    }};
-    const auto is_refused = [](auto&& call) {
-        try {
-            (void)call();
-            return false;
-        } catch (const base::Error& error) {
-            return error.code() == base::ErrorCode::invalid_argument;
-        }
-    };
-    const auto nothing = [](const Answer&) {};
-    const Deadline deadline = patience();
-    while (!is_refused([&] { return client.wait(nothing, Deadline::after(1ms)); }) &&
-           !deadline.expired()) {
-        std::this_thread::yield();
-    }
-    EXPECT_TRUE(is_refused([&] { return client.close(patience()); }));
-    running.stop();
-    while (later.empty() && !deadline.expired()) (void)running.server.turn(keep);
-    ASSERT_EQ(later.size(), 1U);
-    ASSERT_EQ(later.front().answer(bytes_of("!")), Status::ok);
+    // Nothing here opens a descriptor but a wait that has fallen asleep: by it it can be cancelled.
+    const base::Cancellation never;
+    const std::size_t descriptors = test::open_descriptors();
     std::atomic<bool> is_over{false};
-    std::thread joining{[&] {
-        waiting.join();
+    std::thread waiting{[&] {
+        status = client.wait(
+            [&](const Answer& answer) { got.assign(answer.payload.begin(), answer.payload.end()); },
+            patience().cancelled_by(never));
         is_over = true;
     }};
-    while (!is_over) (void)running.server.turn(echo);
-    joining.join();
+    EXPECT_TRUE(eventually([&] { return test::open_descriptors() > descriptors; }));
+    try {
+        (void)client.close(patience());
+        ADD_FAILURE() << "another thread waits in it";
+    } catch (const base::Error& error) {
+        EXPECT_EQ(error.code(), base::ErrorCode::invalid_argument) << error.what();
+    }
+    EXPECT_EQ(later.front().answer(bytes_of("!")), Status::ok);
+    while (!is_over) (void)server.turn(echo);
+    waiting.join();
     EXPECT_EQ(status, Status::ok);
     EXPECT_EQ(text_of(got), "!");
     EXPECT_EQ(client.outstanding(), 0U);

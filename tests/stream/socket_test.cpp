@@ -1117,6 +1117,23 @@ TEST(StreamDescriptor, IsQuietWhileNothingHappensAndTellsOfLoss) {
     EXPECT_EQ(done.status, Status::peer_lost);
 }
 
+TEST(StreamDescriptor, OfBothEndsGoesQuietWhereNothingIsNew) {
+    Pair pair;
+    Bytes memory(100);
+    Bytes others(100);
+    ASSERT_EQ(pair.near->receive(memory, 1), Status::ok);
+    ASSERT_EQ(pair.far->receive(others, 2), Status::ok);
+    Completion done;
+    const auto look_near = [&] { ASSERT_EQ(pair.near->poll(done), Status::empty); };
+    const auto look_far = [&] { ASSERT_EQ(pair.far->poll(done), Status::empty); };
+    ASSERT_TRUE(test::both_go_quiet(pair.near->descriptor(), look_near, pair.far->descriptor(),
+                                    look_far));
+    // An end that goes on looking, and finds nothing, leaves the other one alone, too.
+    const std::uint64_t before = pair.near->stats().events_sent;
+    for (int i = 0; i < 10'000; ++i) look_near();
+    EXPECT_EQ(pair.near->stats().events_sent, before);
+}
+
 /// A send that awaits an advertisement gives up by the clock, though the descriptor was at rest
 /// when it began and nothing else happens.
 TEST(StreamDescriptor, WakesForASendThatAwaitsAnAdvertisementInVain) {

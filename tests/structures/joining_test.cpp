@@ -15,6 +15,7 @@
 #include "millrace/flow/fan_out.hpp"
 #include "millrace/flow/priority.hpp"
 #include "millrace/flow/replicate.hpp"
+#include "millrace/ring/detail/data_mover.hpp"
 #include "millrace/ring/terms.hpp"
 
 namespace millrace::flow {
@@ -69,8 +70,7 @@ TEST(Joining, AReplicatorTakesAFewCallsHoweverSeldomTheyAre) {
 }
 
 TEST(Joining, AFanInByItsAcceptorTakesNoCall) {
-    auto fan_in =
-        FanIn<Tagged>::listen(fresh_address(), {.acceptor = connect::AcceptorOptions{}});
+    auto fan_in = FanIn<Tagged>::listen(fresh_address(), {.acceptor = connect::AcceptorOptions{}});
     // In the thread that the fan-in belongs to.
     auto producer = Producer<Tagged>::connect(fan_in.address(), {}, soon());
     ASSERT_EQ(producer.enqueue(Tagged::make(0, 1), soon()), Status::ok);
@@ -134,9 +134,7 @@ class Silent {
               (void)ring::agree(link, role, D, options, detail::item_facts<Tagged>(), soon());
               return link;
           })} {}
-    [[nodiscard]] bool has_agreed() {
-        return agreeing_.wait_for(0s) == std::future_status::ready;
-    }
+    [[nodiscard]] bool has_agreed() { return agreeing_.wait_for(0s) == std::future_status::ready; }
 
   private:
     std::future<connect::Link> agreeing_;
@@ -149,11 +147,10 @@ struct By {
     static constexpr ring::Design value = D;
     static constexpr bool own_transfer_queue = own_queue;
 };
-constexpr ring::Design pulled_with_mover =
-    with({.data = ring::DataFlow::pull,
-          .transfer = ring::TransferNotification::pull,
-          .space = ring::SpaceNotification::push},
-         ring::Batching::none, ring::Mover::active);
+constexpr ring::Design pulled_with_mover = with({.data = ring::DataFlow::pull,
+                                                 .transfer = ring::TransferNotification::pull,
+                                                 .space = ring::SpaceNotification::push},
+                                                ring::Batching::none, ring::Mover::active);
 constexpr ring::Design told{.data = ring::DataFlow::push1,
                             .transfer = ring::TransferNotification::push,
                             .space = ring::SpaceNotification::push};
@@ -178,9 +175,8 @@ TYPED_TEST(JoiningOver, AFanInWaitsForNobodyWhoStopsInItsSetup) {
     EXPECT_EQ(fan_in.producers(), 1U);
     auto sending = std::async(std::launch::async, [&] {
         auto producer = Producer<Tagged, design>::connect(fan_in.address(), queue, soon());
-        return producer.enqueue(Tagged::make(0, 1), soon()) == Status::ok
-                   ? producer.close(soon())
-                   : Status::timed_out;
+        return producer.enqueue(Tagged::make(0, 1), soon()) == Status::ok ? producer.close(soon())
+                                                                          : Status::timed_out;
     });
     ASSERT_EQ(fan_in.dequeue(item, soon()), Status::ok);
     EXPECT_EQ(item, Tagged::make(0, 1));
@@ -270,7 +266,7 @@ TEST(Joining, AProducerThatLosesALevelIsLost) {
 // --- the dead
 
 /// A structure that connects to two consumers, and these.
-template <class Connect>
+template <ring::Design D = ring::design_2, class Connect>
 auto with_two_consumers(const Options& options, Connect&& connect) {
     std::vector<Listener> listeners;
     std::vector<connect::Address> addresses;
@@ -279,8 +275,8 @@ auto with_two_consumers(const Options& options, Connect&& connect) {
         addresses.push_back(listeners.back().address());
     }
     auto connecting = std::async(std::launch::async, [&] { return connect(addresses); });
-    std::vector<Consumer<Tagged>> consumers;
-    for (Listener& one : listeners) consumers.push_back(Consumer<Tagged>::accept(one, soon()));
+    std::vector<Consumer<Tagged, D>> consumers;
+    for (Listener& one : listeners) consumers.push_back(Consumer<Tagged, D>::accept(one, soon()));
     return std::pair{connecting.get(), std::move(consumers)};
 }
 auto replicator_of_two(std::uint32_t quorum) {
@@ -309,6 +305,28 @@ TEST(LookingAfter, AReplicatorsFlushCountsThoseWhoLive) {
     ASSERT_EQ(producer.flush(soon()), Status::ok);
     consumers.pop_back();
     EXPECT_EQ(producer.flush(soon()), Status::peer_lost) << "though nothing was on its way";
+}
+
+TEST(LookingAfter, AReplicatorsFlushFindsThemAliveThoughTheMoverIsAtWork) {
+    constexpr ring::Design moved = with(ring::design_2, ring::Batching::none, ring::Mover::active);
+    auto [producer, consumers] = with_two_consumers<moved>(small(1024), [](const auto& addresses) {
+        return Replicator<Tagged, moved>::connect(addresses, {.queue = small(1024), .quorum = 2},
+                                                  soon());
+    });
+    ASSERT_EQ(producer.enqueue({}, soon()), Status::ok);
+    ASSERT_EQ(producer.flush(soon()), Status::ok);
+    std::promise<void> is_at_work;
+    std::promise<void> may_end;
+    std::jthread for_others{[&] {
+        const auto work = ring::detail::DataMover::of_this_process()->pause();
+        is_at_work.set_value();
+        may_end.get_future().wait();
+    }};
+    is_at_work.get_future().wait();
+    consumers.pop_back();
+    EXPECT_EQ(producer.flush(Deadline::after(10ms)), Status::timed_out) << "nobody has looked";
+    may_end.set_value();
+    EXPECT_EQ(producer.flush(soon()), Status::peer_lost);
 }
 
 TEST(LookingAfter, AFanOutTellsHowManyAreThere) {

@@ -235,6 +235,24 @@ TEST(Latest, EndsAreToldOfEachOther) {
     EXPECT_EQ(value, Small::make(1));
 }
 
+TEST(Latest, EndsThatPauseLookAfterEachOther) {
+    LatestEnds<Small> ends;
+    EXPECT_EQ(ends.writer->look_around(), Status::ok);
+    EXPECT_EQ(ends.reader->look_around(), Status::empty);
+    ends.reader->close();
+    EXPECT_EQ(ends.reader->look_around(), Status::closed);
+    EXPECT_EQ(ends.writer->look_around(), Status::closed) << "at once";
+
+    LatestEnds<Small> others;
+    ASSERT_EQ(others.writer->put(0, Small::make(1), soon()), Status::ok);
+    ASSERT_EQ(others.writer->flush(soon()), Status::ok);
+    others.writer.reset();
+    EXPECT_EQ(others.reader->look_around(), Status::empty) << "it left a value";
+    Small value;
+    ASSERT_EQ(others.reader->try_get(value), Status::ok);
+    EXPECT_EQ(others.reader->look_around(), Status::peer_lost);
+}
+
 TEST(Latest, AWriterOfFewValuesIsToldOfItsReadersEndByTheClock) {
     LatestEnds<Small> ends;
     ASSERT_EQ(ends.writer->put(Small::make(1)), Status::ok);

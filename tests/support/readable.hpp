@@ -30,6 +30,17 @@ template <class Call>
     return false;
 }
 
+/// Calls both, as loops of their own do, until neither is readable. False: they wake each other.
+template <class Call, class OtherCall>
+[[nodiscard]] bool both_go_quiet(int descriptor, Call&& call, int other, OtherCall&& other_call) {
+    const auto deadline = base::Deadline::after(std::chrono::seconds{40});
+    do {
+        if (!goes_quiet(descriptor, call) || !goes_quiet(other, other_call)) return false;
+        if (!is_readable(descriptor)) return true;
+    } while (!deadline.expired());
+    return false;
+}
+
 /// What `accept` gives at last, called whenever the listener's descriptor is readable; nothing,
 /// when that takes too long.
 template <class Listener, class Accept>

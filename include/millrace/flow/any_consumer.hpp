@@ -46,6 +46,7 @@ class AnyConsumer {
     base::Status peek(Seen& item, const base::Deadline& deadline);
     void release();
     void close();
+    base::Status look_around();
     [[nodiscard]] int descriptor();
     [[nodiscard]] std::uint64_t capacity() const;
     [[nodiscard]] ConsumerStats stats() const;
@@ -105,6 +106,10 @@ void AnyConsumer<T>::release() {
 template <class T>
 void AnyConsumer<T>::close() {
     end_.ask([](auto& end) { end.close(); });
+}
+template <class T>
+base::Status AnyConsumer<T>::look_around() {
+    return end_.ask([](auto& end) { return end.look_around(); });
 }
 template <class T>
 int AnyConsumer<T>::descriptor() {

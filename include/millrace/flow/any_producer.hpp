@@ -79,6 +79,7 @@ class AnyProducer {
 
     base::Status flush(const base::Deadline& deadline);
     base::Status close(const base::Deadline& deadline);
+    base::Status look_around();
     [[nodiscard]] int descriptor();
     [[nodiscard]] std::uint64_t capacity() const;
     [[nodiscard]] ProducerStats stats() const;
@@ -220,6 +221,10 @@ base::Status AnyProducer<T>::flush(const base::Deadline& deadline) {
 template <class T>
 base::Status AnyProducer<T>::close(const base::Deadline& deadline) {
     return end_.ask([&](auto& end) { return end.close(deadline); });
+}
+template <class T>
+base::Status AnyProducer<T>::look_around() {
+    return end_.ask([](auto& end) { return end.look_around(); });
 }
 template <class T>
 int AnyProducer<T>::descriptor() {

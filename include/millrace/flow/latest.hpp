@@ -90,6 +90,7 @@ class LatestEnd {
     base::Status read(std::uint32_t cell, void* value) noexcept;
     base::Status next(std::uint32_t& cell, void* value) noexcept;
     base::Status wait(const base::Deadline& deadline);
+    base::Status look_around() noexcept;
     [[nodiscard]] int descriptor();
 
     [[nodiscard]] std::uint32_t cells() const noexcept;
@@ -145,6 +146,9 @@ class LatestWriter
     base::Status flush(const base::Deadline& deadline) { return end_.flush(deadline); }
     /// Flushes and says goodbye. The reader keeps what it has.
     base::Status close(const base::Deadline& deadline) { return end_.close(deadline); }
+    /// Looks after the reader, by a system call, as puts do each millisecond: for a writer that
+    /// pauses. `ok`, `closed`, `peer_lost`. Never blocks.
+    base::Status look_around() noexcept { return end_.look_around(); }
 
     [[nodiscard]] std::uint32_t cells() const noexcept { return end_.cells(); }
     [[nodiscard]] LatestStats stats() const noexcept { return end_.stats(); }
@@ -185,6 +189,9 @@ class LatestReader
     /// has come. It stays readable until next() has answered `empty`, and for LatestOptions::wait
     /// .spin behind the last value. Throws Error (resource_exhausted). docs/loops.md.
     [[nodiscard]] int descriptor() { return end_.descriptor(); }
+    /// Looks after the writer, by a system call, and never falls asleep, whoever asked for a
+    /// descriptor. `empty`: it is there, or left a newer value; `closed`, `peer_lost`.
+    base::Status look_around() noexcept { return end_.look_around(); }
     /// Takes no more; the writer reads `closed`.
     void close() { (void)end_.close(base::Deadline::now()); }
 

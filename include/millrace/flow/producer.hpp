@@ -58,8 +58,8 @@ class ProducerEnd {
         return status;
     }
     /// Looks after the consumer, by a system call: what other calls do now and then, for programs
-    /// that pause between items. `ok`; `full`: it has not said its last word of the setup yet;
-    /// `closed`, `peer_lost`.
+    /// that pause between items. `ok`; `full`: ask again, as its setup is not over, or the mover is
+    /// at work; `closed`, `peer_lost`.
     base::Status look_around() noexcept { return sender_->look_around(); }
     /// For a program's own loop (poll, epoll, asio …), as a socket's writability: readable means
     /// that there may be room, or that a flush may go on. It stays readable until a try_ call has

@@ -154,7 +154,7 @@ class Replicator {
             const base::Deadline slice = state_->slice_of(deadline);
             const base::Status status = state_->each([&](auto& end) {
                 const base::Status flushed = end.flush(slice);
-                return flushed == base::Status::ok ? end.look_around() : flushed;
+                return flushed == base::Status::ok ? State::find_alive(end, slice) : flushed;
             });
             if (status != base::Status::timed_out || deadline.expired()) return status;
             state_->keep_house();
@@ -347,6 +347,18 @@ class Replicator {
                 }
             }
         }
+        /// `ok`: it is, by a look from now on. Waits for a mover that is at work.
+        static base::Status find_alive(Producer<T, D>& producer, const base::Deadline& deadline) {
+            base::Status found = base::Status::ok;
+            base::NapParker nap;
+            const base::Status waited = base::wait_until(
+                [&] {
+                    found = producer.look_around();
+                    return found != base::Status::full;
+                },
+                deadline, base::WaitPolicy{}, nap);
+            return waited == base::Status::ok ? found : waited;
+        }
         template <class Call>
         base::Status each(Call&& call) {
             base::Status first = base::Status::ok;
@@ -369,8 +381,8 @@ class Replicator {
         std::vector<std::unique_ptr<Member>> replicas;
         std::vector<Producer<T, D>> arriving;  ///< their setup is not over
         std::size_t aside = 0;                 ///< in `replicas`: who was looked after last
-        std::size_t fullest = 0;        ///< who had no room
-        std::size_t awaited_bytes = 0;  ///< … for so many
+        std::size_t fullest = 0;               ///< who had no room
+        std::size_t awaited_bytes = 0;         ///< … for so many
         Watcher watcher{};
         bool is_closed = false;
         ReplicatorStats counts;

@@ -192,8 +192,8 @@ class Sender {
     /// that says full, `spin` behind the last item, and a flush that was not given the time it
     /// takes, fall asleep. Throws Error (resource_exhausted).
     [[nodiscard]] int descriptor(std::chrono::nanoseconds spin);
-    /// Looks after the consumer, by a system call. `ok`; `full`: it has not said its last word yet;
-    /// `closed`, `peer_lost`.
+    /// Looks after the consumer, by a system call. `ok`; `full`: it has not said its last word yet,
+    /// or the mover is at work; `closed`, `peer_lost`.
     [[nodiscard]] base::Status look_around() noexcept;
     /// Sends what is stranded, and waits until everything is in the peer's ring. `ok`,
     /// `timed_out`, `cancelled`, `closed`, `peer_lost`.

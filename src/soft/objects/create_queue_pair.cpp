@@ -377,7 +377,7 @@ int end_queue_pair(ibv_qp* public_qp) noexcept {
     } else {
         // While a stopped executor is in it, its connection, block and number are not used again.
         // It goes on using its context.
-        if (qp->pool != nullptr) qp->pool->quarantine();
+        if (qp->own_pool == nullptr && qp->pool != nullptr) qp->pool->quarantine();
         if (qp->own_pool == nullptr) qp->pool = nullptr;  // it may go before
         qp->broken.store(process->registrations() + 1, std::memory_order_release);
         process->queue_pairs().keep(std::move(qp));
