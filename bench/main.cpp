@@ -2,6 +2,7 @@
 // nobody who only wants the command has to build them.
 #include <CLI/CLI.hpp>
 
+#include <cctype>
 #include <cstdio>
 #include <exception>
 #include <iterator>
@@ -26,6 +27,9 @@
 #include "syntax.hpp"
 #include "usage.hpp"
 #include "verbs/run_verbs.hpp"
+#include "ycsb/connections.hpp"
+#include "ycsb/run_ycsb.hpp"
+#include "ycsb/workload.hpp"
 
 namespace millrace::bench {
 namespace {
@@ -228,6 +232,89 @@ void add_stream(CLI::App& parent, Action& chosen) {
     command->callback([options, &chosen] { chosen = [options] { return run_stream(*options); }; });
 }
 
+void add_ycsb(CLI::App& parent, Action& chosen) {
+    auto* command = parent.add_subcommand(
+        "ycsb",
+        "Run the Yahoo! Cloud Serving Benchmark, workloads A to F, by this library's own protocol "
+        "over each transport, by Redis' and by memcached's, and repeat the evaluation of work 001, "
+        "chapter 5, which uses it. Exit status 1 if a point failed");
+    auto study = add_study_options(*command);
+    auto options = std::make_shared<YcsbOptions>();
+    command
+        ->add_option_function<std::vector<std::string>>(
+            "--workload",
+            [options](const std::vector<std::string>& names) {
+                for (const std::string& name : names) {
+                    const auto letter = static_cast<unsigned char>(name.front());
+                    options->workloads.push_back(static_cast<char>(std::toupper(letter)));
+                }
+            },
+            "Only these, a to f; several, with commas. Else all, and the figures of the work")
+        ->delimiter(',')
+        ->check(CLI::IsMember(std::vector<std::string>{"a", "b", "c", "d", "e", "f"},
+                              CLI::ignore_case));
+    std::vector<std::string> ways;
+    for (const YcsbWay& way : ycsb_ways) ways.emplace_back(way.name);
+    command
+        ->add_option("--over", options->over,
+                     "Only over these; several, with commas: rc, uc, ud, tcp and unix by this "
+                     "library's own protocol, redis and memcached by theirs")
+        ->delimiter(',')
+        ->check(CLI::IsMember(ways));
+    command
+        ->add_option("--server", options->server,
+                     "host:port or unix:PATH of a server that speaks as --over says; without it, "
+                     "one is started for each run. Records are written into it")
+        ->type_name("ADDRESS");
+    command
+        ->add_option("--clients", options->clients,
+                     "How many, each in a thread of its own; several numbers, with commas. "
+                     "Default: 1,16")
+        ->delimiter(',')
+        ->transform(whole_between(1, 1024))
+        ->type_name("NUMBERS");
+    command
+        ->add_option("--rate", options->rates,
+                     "Operations that all clients together offer in a second, whatever the answers "
+                     "do; what one takes counts from when it was due. Several numbers, with commas")
+        ->delimiter(',')
+        ->transform(whole_between(1, 1'000'000'000))
+        ->type_name("NUMBERS");
+    std::vector<std::string> distributions;
+    for (const auto one : {Distribution::zipfian, Distribution::latest, Distribution::uniform,
+                           Distribution::exponential, Distribution::hotspot}) {
+        distributions.emplace_back(name_of(one));
+    }
+    command
+        ->add_option_function<std::string>(
+            "--distribution",
+            [options](const std::string& name) {
+                options->distribution = parse_distribution(name);
+            },
+            "Which records are chosen, whatever the workload says")
+        ->check(CLI::IsMember(distributions))
+        ->type_name("WORD");
+    command->add_option("--records", options->records, "That are loaded")
+        ->transform(whole_between(1, std::uint64_t{1} << 32))
+        ->capture_default_str();
+    command->add_option("--fields", options->fields, "Of a record")
+        ->transform(whole_between(1, 1000))
+        ->capture_default_str();
+    command->add_option("--field-bytes", options->field_bytes)
+        ->transform(whole_between(RecordFormat::least_field_bytes, 1000))
+        ->capture_default_str();
+    command
+        ->add_option("--seconds", options->seconds,
+                     "Of a run, behind a quarter of that to warm up; with --quick at most 0.2")
+        ->transform(fraction_between(0.01, 1e5))
+        ->capture_default_str();
+    command->add_flag_callback(
+        "--no-load", [options] { options->loads = false; },
+        "The server has the records, from a run before");
+    command->callback(
+        [=, &chosen] { chosen = [options, study] { return run_ycsb(*options, *study); }; });
+}
+
 /// For `millrace completion` and `millrace manual`, which ask this program.
 void add_syntax(CLI::App& program, Action& chosen) {
     program.add_subcommand("syntax", "Print the words of this command as JSON")
@@ -254,6 +341,7 @@ int run(int argc, char** argv) {
     add_kv(program, chosen);
     add_rpc(program, chosen);
     add_stream(program, chosen);
+    add_ycsb(program, chosen);
     add_syntax(program, chosen);
     try {
         program.parse(tools::words_of(argc, argv));

@@ -161,7 +161,9 @@ std::vector<Judged> judged(const Study& study, const StudyView& view) {
         if (auto verdict = finding.judge(view)) {
             list.push_back({&finding, std::move(*verdict),
                             view.is_link() ? finding.because_link : finding.because_fast});
-            if (list.back().verdict.agrees) list.back().because.clear();
+            Judged& made = list.back();
+            if (!made.verdict.counted.empty()) made.because = made.verdict.counted;
+            if (made.verdict.agrees) made.because.clear();
         }
     }
     return list;
@@ -187,8 +189,8 @@ void print_figure(const StudyFigure& figure, const StudyView& view, const std::s
 }
 
 void print(const Study& study, const StudyOptions& options, const StudyResults& results) {
-    fmt::print("{}\n{}; load {}; {} run{} of each point\n", measured_where,
-               base::describe_placement(), load_average(), options.quick ? 1 : options.repeats,
+    fmt::print("{}\n{}; load {}; {} run{} of each point\n", study.where, base::describe_placement(),
+               load_average(), options.quick ? 1 : options.repeats,
                options.quick || options.repeats == 1 ? "" : "s");
     if (!study.setting.empty()) fmt::print("{}\n", study.setting);
     for (const std::string& mode : modes_of(study, options)) {
@@ -201,10 +203,12 @@ void print(const Study& study, const StudyOptions& options, const StudyResults& 
         const auto list = judged(study, view);
         if (!list.empty()) fmt::print("\nWhat {} found, and we; {}\n", study.work, mode);
         for (const Judged& each : list) {
-            fmt::print("  {:<7} {:<6} {}\n          {}; measured {}\n",
-                       each.verdict.agrees ? "agrees" : "differs", each.finding->section,
-                       each.finding->claim, each.finding->rule, each.verdict.measured);
-            if (!each.because.empty()) fmt::print("          because {}\n", each.because);
+            fmt::print("  {:<8} {:<6} {}\n           {}; measured {}\n", name_of(each.verdict),
+                       each.finding->section, each.finding->claim, each.finding->rule,
+                       each.verdict.measured);
+            if (each.because.empty()) continue;
+            fmt::print("           {}{}\n", each.verdict.counted.empty() ? "because " : "",
+                       each.because);
         }
     }
     fmt::print("\n");
@@ -238,6 +242,18 @@ std::optional<double> StudyView::get(const std::string& figure, const std::strin
     return all ? std::optional{all->median} : std::nullopt;
 }
 
+std::optional<Summary> StudyView::ratios(const Key& above, const Key& below) const {
+    const auto one = values_->find(above);
+    const auto other = values_->find(below);
+    if (one == values_->end() || other == values_->end()) return std::nullopt;
+    std::vector<double> ratios;
+    for (std::size_t i = 0; i != std::min(one->second.size(), other->second.size()); ++i) {
+        if (other->second[i] != 0) ratios.push_back(one->second[i] / other->second[i]);
+    }
+    if (ratios.empty()) return std::nullopt;
+    return summarize(ratios);
+}
+
 std::optional<double> StudyView::ratio(const std::string& figure, const std::string& above,
                                        const std::string& below, std::size_t least,
                                        std::size_t most) const {
@@ -262,6 +278,22 @@ std::function<std::optional<StudyVerdict>(const StudyView&)> ratio_between(
     };
 }
 
+std::string_view name_of(const StudyVerdict& verdict) noexcept {
+    return verdict.agrees ? "agrees" : verdict.stronger ? "stronger" : "differs";
+}
+
+StudyVerdict judge_factor(const Summary& ratio, double of_work) {
+    const bool reaches = ratio.median_high >= of_work / judged_tolerance;
+    const bool exceeds = ratio.median_low > of_work * judged_tolerance;
+    StudyVerdict verdict;
+    verdict.agrees = reaches && !exceeds;
+    verdict.stronger = exceeds;
+    verdict.measured = fmt::format("{:.3g} ({:.3g} to {:.3g} in {} run{}), the work {:.3g}",
+                                   ratio.median, ratio.median_low, ratio.median_high, ratio.rounds,
+                                   ratio.rounds == 1 ? "" : "s", of_work);
+    return verdict;
+}
+
 nlohmann::json document_of(const Study& study, const StudyOptions& options,
                            const StudyResults& results) {
     nlohmann::json document{{"study", study.name},
@@ -276,6 +308,7 @@ nlohmann::json document_of(const Study& study, const StudyOptions& options,
                             {"findings", nlohmann::json::array()},
                             {"failures", results.failures},
                             {"not_offered", results.not_offered}};
+    document["machine"]["measured"] = study.where;
     for (const std::string& mode : modes_of(study, options)) {
         const StudyView view = view_of(results, mode);
         for (const StudyFigure& figure : study.figures) {
@@ -309,8 +342,10 @@ nlohmann::json document_of(const Study& study, const StudyOptions& options,
                                  {"claim", each.finding->claim},
                                  {"rule", each.finding->rule},
                                  {"measured", each.verdict.measured},
-                                 {"verdict", each.verdict.agrees ? "agrees" : "differs"}};
-            if (!each.because.empty()) entry["because"] = each.because;
+                                 {"verdict", name_of(each.verdict)}};
+            if (!each.because.empty()) {
+                entry[each.verdict.counted.empty() ? "because" : "counted"] = each.because;
+            }
             document["findings"].push_back(std::move(entry));
         }
     }

@@ -19,6 +19,7 @@
 #include <nlohmann/json_fwd.hpp>
 
 #include "json_output.hpp"
+#include "report.hpp"
 #include "statistics.hpp"
 
 namespace millrace::bench {
@@ -72,6 +73,8 @@ class StudyView {
     [[nodiscard]] std::optional<double> ratio(
         const std::string& figure, const std::string& above, const std::string& below,
         std::size_t least = 0, std::size_t most = static_cast<std::size_t>(-1)) const;
+    /// One point by another one, run by run. Nothing, unless both have runs.
+    [[nodiscard]] std::optional<Summary> ratios(const Key& above, const Key& below) const;
     [[nodiscard]] bool is_link() const noexcept { return link_; }
 
   private:
@@ -82,7 +85,14 @@ class StudyView {
 struct StudyVerdict {
     bool agrees = false;
     std::string measured;  ///< the numbers it was judged by
+    /// What the work found is more so here than the work says. Does not agree, then.
+    bool stronger = false;
+    /// What this run counted that bears on a verdict which does not agree; in place of a reason
+    /// that was known before. May be empty.
+    std::string counted{};
 };
+/// "agrees", "stronger", "differs".
+[[nodiscard]] std::string_view name_of(const StudyVerdict& verdict) noexcept;
 
 struct StudyFinding {
     std::string section;  ///< of the work
@@ -101,6 +111,11 @@ struct StudyFinding {
     std::string figure, std::string above, std::string below, double low, double high,
     std::size_t least = 0, std::size_t most = static_cast<std::size_t>(-1));
 
+/// Of a factor that the work found, above 1: agrees if the interval of the measured ratio's median
+/// meets what lies between 2/3 and 3/2 of the work's; stronger above that, differs below.
+[[nodiscard]] StudyVerdict judge_factor(const Summary& ratio, double of_work);
+inline constexpr double judged_tolerance = 1.5;
+
 struct Study {
     std::string name;                ///< of the command and the files: "verbs"
     std::string work;                ///< "work 001, chapter 3"
@@ -110,6 +125,8 @@ struct Study {
     std::vector<StudyFinding> findings;
     /// What all points have in common, for whoever reads them: "values of 256 B". May be empty.
     std::string setting{};
+    /// Between what it was measured; stands above all.
+    std::string where{measured_where};
 };
 
 struct StudyOptions {

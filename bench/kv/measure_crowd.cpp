@@ -7,8 +7,6 @@
 #include <utility>
 #include <vector>
 
-#include <sys/resource.h>
-
 #include <fmt/format.h>
 
 #include "crowd/crowd.hpp"
@@ -21,16 +19,10 @@
 #include "millrace/base/histogram.hpp"
 #include "millrace/kv/client.hpp"
 #include "millrace/kv/server.hpp"
+#include "own_server.hpp"
 
 namespace millrace::bench {
 namespace {
-
-/// Of this process, voluntary or not.
-std::uint64_t switches_so_far() {
-    rusage usage{};
-    ::getrusage(RUSAGE_SELF, &usage);
-    return static_cast<std::uint64_t>(usage.ru_nvcsw + usage.ru_nivcsw);
-}
 
 double in_us(double ns) { return ns / 1e3; }
 
@@ -98,9 +90,9 @@ CrowdResult measure_crowd(const CrowdCase& chosen) {
         [&](Pair& pair) {
             tools::KvLoad load = load_of(chosen);
             load.server = address_of_first(pair);
-            const std::uint64_t before = switches_so_far();
+            const std::uint64_t before = context_switches();
             const tools::KvLoadResult done = tools::run_load(load);
-            const std::uint64_t switches = switches_so_far() - before;
+            const std::uint64_t switches = context_switches() - before;
             result.operations_per_second = done.per_second();
             const auto times = std::make_shared<base::Histogram>(*done.get_ns);
             times->add(*done.set_ns);
@@ -132,10 +124,10 @@ CrowdResult measure_crowd(const CrowdCase& chosen) {
             tools::fill_store(load_of(chosen), server.store());
             pair.set_value(0, server.address().port());
             pair.meet();
-            const std::uint64_t before = switches_so_far();
+            const std::uint64_t before = context_switches();
             (void)server.serve(base::Deadline::after(std::chrono::seconds{50}));
             (void)server.close(patience());
-            pair.set_value(1, switches_so_far() - before);
+            pair.set_value(1, context_switches() - before);
             pair.meet();
         });
     return result;

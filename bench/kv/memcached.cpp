@@ -1,13 +1,18 @@
 #include "memcached.hpp"
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <chrono>
+#include <cstddef>
 #include <cstring>
 #include <filesystem>
 #include <iterator>
 #include <thread>
 
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <sys/un.h>
@@ -19,6 +24,7 @@
 #include "framework/pair.hpp"
 #include "framework/payload.hpp"
 #include "millrace/base/error.hpp"
+#include "tcp_socket.hpp"
 
 namespace millrace::bench {
 namespace {
@@ -30,7 +36,62 @@ std::size_t number_in(std::string_view text) {
     return number;
 }
 
+/// Nothing, and errno: nobody listens there.
+std::optional<Socket> try_to_connect(const connect::Address& address) {
+    std::optional<Socket> connected;
+    int error = 0;
+    if (address.kind() == connect::Address::Kind::unix_socket) {
+        Socket made{::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+        require(made.get() >= 0, "a socket");
+        sockaddr_un to{};
+        to.sun_family = AF_UNIX;
+        const std::string& path = address.path();
+        require(path.size() < sizeof to.sun_path, "a path that a socket can have");
+        std::memcpy(to.sun_path, path.data(), path.size());
+        socklen_t size = sizeof to;
+        if (path.starts_with('@')) {
+            to.sun_path[0] = '\0';
+            size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + path.size());
+        }
+        if (::connect(made.get(), reinterpret_cast<const sockaddr*>(&to), size) == 0) {
+            connected = std::move(made);
+        } else {
+            error = errno;
+        }
+    } else {
+        tools::for_each_address(address.host(), address.port(), 0,
+                                [&](const tools::Descriptor& socket, const addrinfo& to) {
+                                    if (::connect(socket.get(), to.ai_addr, to.ai_addrlen) != 0) {
+                                        error = errno;
+                                        return false;
+                                    }
+                                    const int yes = 1;
+                                    ::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &yes,
+                                                 sizeof yes);
+                                    connected.emplace(::fcntl(socket.get(), F_DUPFD_CLOEXEC, 0));
+                                    return true;
+                                });
+    }
+    if (!connected) {
+        errno = error;  // and not that of closing what was tried
+        return std::nullopt;
+    }
+    const timeval limit{5, 0};
+    ::setsockopt(connected->get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+    ::setsockopt(connected->get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
+    return connected;
+}
+
 }  // namespace
+
+Socket connected_to(const connect::Address& address) {
+    std::optional<Socket> connected = try_to_connect(address);
+    if (!connected) {
+        base::throw_errno(errno, "connect to a key-value server", address.to_string(),
+                          "start it, or name the address where it listens");
+    }
+    return std::move(*connected);
+}
 
 void WordsClient::send(std::string_view text) {
     send_all(socket_.get(), reinterpret_cast<const std::byte*>(text.data()), text.size());
@@ -91,18 +152,7 @@ WordsClient WordsServer::client() const {
 }
 
 std::optional<Socket> WordsServer::connect() const {
-    Socket made{::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)};
-    require(made.get() >= 0, "a socket");
-    sockaddr_un address{};
-    address.sun_family = AF_UNIX;
-    std::memcpy(address.sun_path, path_.c_str(), path_.size() + 1);
-    if (::connect(made.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
-        return std::nullopt;
-    }
-    const timeval limit{5, 0};
-    ::setsockopt(made.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
-    ::setsockopt(made.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
-    return made;
+    return try_to_connect(connect::Address::unix_socket(path_));
 }
 
 Memcached::Memcached()

@@ -1,5 +1,5 @@
 // memcached and redis as they are packaged, on Unix stream sockets, and a client that speaks their
-// lines. For comparisons.
+// lines, to these or to any server. For comparisons.
 #pragma once
 
 #include <optional>
@@ -9,8 +9,13 @@
 
 #include "framework/program.hpp"
 #include "limits/socket_ends.hpp"
+#include "millrace/connect/address.hpp"
 
 namespace millrace::bench {
+
+/// A stream socket to who listens there. Calls on it that wait end after five seconds. Throws
+/// Error.
+[[nodiscard]] Socket connected_to(const connect::Address& address);
 
 /// A socket connected to one of them.
 class WordsClient {

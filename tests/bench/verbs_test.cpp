@@ -135,6 +135,30 @@ TEST(Study, JudgesWhatItMeasured) {
     EXPECT_EQ(document["failures"].size(), 1U);
 }
 
+Summary runs_of(const std::vector<double>& values) { return summarize(values); }
+
+TEST(Factors, OfAWorkAreJudgedOnBothSides) {
+    EXPECT_EQ(name_of(judge_factor(runs_of({9, 10, 11}), 10)), "agrees");
+    EXPECT_EQ(name_of(judge_factor(runs_of({6, 6.5, 7}), 10)), "agrees") << "the interval reaches";
+    EXPECT_EQ(name_of(judge_factor(runs_of({5, 6, 6.5}), 10)), "differs");
+    EXPECT_EQ(name_of(judge_factor(runs_of({0.5, 0.5, 0.5}), 10)), "differs");
+    EXPECT_EQ(name_of(judge_factor(runs_of({14, 15, 16}), 10)), "agrees");
+    EXPECT_EQ(name_of(judge_factor(runs_of({430, 436, 440}), 30)), "stronger");
+    EXPECT_EQ(judge_factor(runs_of({9, 10, 12}), 8).measured, "10 (9 to 12 in 3 runs), the work 8");
+}
+
+TEST(Factors, AreTakenRunByRun) {
+    StudyView::Values values;
+    values[{"f", "one", 1}] = {10, 30, 20};
+    values[{"f", "other", 1}] = {5, 10, 5, 7};
+    const StudyView view{values, false};
+    const auto ratios = view.ratios({"f", "one", 1}, {"f", "other", 1});
+    ASSERT_TRUE(ratios.has_value());
+    EXPECT_EQ(ratios->median, 3);
+    EXPECT_EQ(ratios->rounds, 3);
+    EXPECT_EQ(view.ratios({"f", "one", 1}, {"f", "one", 2}), std::nullopt);
+}
+
 TEST(Study, TellsOfPointsThatFailed) {
     testing::internal::CaptureStdout();
     EXPECT_EQ(run_study(known_study(), {.repeats = 2}), 1);

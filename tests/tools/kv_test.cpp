@@ -265,6 +265,40 @@ TEST_F(Kv, IsLoadedByAsManyThreadsAsTheBenchWasToldTo) {
     EXPECT_FALSE(ask({"bench", "--clients", "2", "--threads", "3"}).exit.success());
 }
 
+TEST_F(Kv, IsMeasuredByYcsb) {
+    serve({"--transport", "tcp"});
+    const std::string file = folder_.path("ycsb.json");
+    std::vector<std::string> words{"bench",      "ycsb", "--server",  address_, "--over",    "unix",
+                                   "--workload", "d,E",  "--clients", "2",      "--repeats", "1",
+                                   "--seconds",  "0.3",  "--records", "50",     "--json",    file};
+    const CommandOutcome outcome = run_command(words);
+    ASSERT_TRUE(outcome.exit.success()) << outcome.text;
+    const auto document = nlohmann::json::parse(folder_.content("ycsb.json"));
+    std::size_t scans = 0;
+    for (const auto& figure : document["figures"]) {
+        const double value = figure["series"][0]["points"][0]["median"];
+        if (figure["quantity"] == "failed_operations") {
+            EXPECT_EQ(value, 0) << figure;
+        } else if (figure["quantity"] == "operations_per_second") {
+            EXPECT_GT(value, 0) << figure;
+        }
+        scans += figure["id"] == "E scan, 2" ? 1 : 0;
+    }
+    EXPECT_EQ(scans, 1U);
+    EXPECT_TRUE(document["findings"].empty()) << "the work's figures have servers of their own";
+    const auto where = document["machine"]["measured"].get<std::string>();
+    EXPECT_NE(where.find(address_), std::string::npos) << where;
+    // Its records are there now.
+    words.emplace_back("--no-load");
+    EXPECT_TRUE(run_command(words).exit.success());
+    ASSERT_TRUE(ask({"get", "user6284781860667377211", "--transport", "tcp"}).exit.success());
+    server_.reset();
+    const CommandOutcome alone = run_command(words);
+    EXPECT_TRUE(alone.exit.exited_with(1)) << alone.text;
+    EXPECT_EQ(alone.text.find("not measured"), std::string::npos)
+        << "it says once that nobody is there: " << alone.text;
+}
+
 TEST_F(Kv, GreetsInThreeLines) {
     serve({"--when-full", "evict"});
     EXPECT_NE(server_->read_line().value_or("").find("1024 clients, by rc"), std::string::npos);

@@ -150,9 +150,10 @@ TEST(Usage, NoOptionTakesANumberThatIsNone) {
         }
     }
     // It has looked at all programs and at those below.
-    for (const char* one : {"demo --limit", "cat --timeout", "perf --bytes", "kv serve --memory",
-                            "kv set --if-version", "kv bench --rate", "rpc list --timeout",
-                            "bench flow --items", "bench rpc --response-memory"}) {
+    for (const char* one :
+         {"demo --limit", "cat --timeout", "perf --bytes", "kv serve --memory",
+          "kv set --if-version", "kv bench --rate", "rpc list --timeout", "bench flow --items",
+          "bench rpc --response-memory", "bench ycsb --rate"}) {
         EXPECT_TRUE(seen.contains(one)) << one;
     }
 }

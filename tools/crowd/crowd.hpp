@@ -91,9 +91,10 @@ struct CrowdLoad {
     double offered_per_second = 0;
 };
 
-/// Begins, and makes one call after the other: `call()` returns when it is answered.
-template <class Call>
-void call_in_turn(CrowdMember& me, const CrowdLoad& load, Call&& call) {
+/// Begins, and makes one call after the other: `call()` returns when it is answered. Behind each
+/// that counts, `record(since)` is called: it began, or was due, then.
+template <class Call, class Record>
+void call_in_turn(CrowdMember& me, const CrowdLoad& load, Call&& call, Record&& record) {
     const auto begin = me.begin() + load.warm_up;
     const auto end = begin + load.duration;
     if (load.offered_per_second == 0) {
@@ -102,7 +103,7 @@ void call_in_turn(CrowdMember& me, const CrowdLoad& load, Call&& call) {
             call();
             const auto now = base::Clock::now();
             if (now >= end) return;
-            if (now >= begin) me.record(since);
+            if (now >= begin) record(since);
         }
     }
     end_sleeps_at_once();
@@ -112,8 +113,12 @@ void call_in_turn(CrowdMember& me, const CrowdLoad& load, Call&& call) {
         if (!pace.is_due()) pace.sleep();
         const std::uint64_t since = pace.due_ticks();
         call();
-        if (pace.due() >= begin) me.record(since);
+        if (pace.due() >= begin) record(since);
     }
+}
+template <class Call>
+void call_in_turn(CrowdMember& me, const CrowdLoad& load, Call&& call) {
+    call_in_turn(me, load, call, [&me](std::uint64_t since) { me.record(since); });
 }
 
 // Where several calls of a caller may be on their way. A caller has
