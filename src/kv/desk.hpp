@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <span>
 
+#include "gate.hpp"
 #include "millrace/base/clock.hpp"
 #include "millrace/base/histogram.hpp"
 #include "millrace/base/statistics.hpp"
@@ -75,6 +76,27 @@ class Desk {
     std::array<std::uint64_t, commands> taken_{};
     double ns_per_tick_ = 1e9 / static_cast<double>(base::ticks_in(std::chrono::seconds{1}));
     std::array<base::Histogram, 3> times_{};
+};
+
+/// The same where commands of other clients may have to wait for each other: with the gate of a
+/// server that has doors.
+class GatedDesk {
+  public:
+    GatedDesk(Desk& desk, Gate& gate, std::size_t thread) noexcept
+        : desk_{&desk}, gate_{&gate}, thread_{thread} {}
+
+    void operator()(message::Request& request) {
+        const Gate::Inside inside{*gate_, thread_};
+        (*desk_)(request);
+    }
+    void expect(std::uint16_t command, std::span<const std::byte> payload) noexcept {
+        desk_->expect(command, payload);
+    }
+
+  private:
+    Desk* desk_;
+    Gate* gate_;
+    std::size_t thread_;
 };
 
 }  // namespace millrace::kv

@@ -111,8 +111,9 @@ Engine::Drawn Engine::draw() noexcept {
 }
 
 Entry Engine::entry_of(const Item& item) const noexcept {
-    Entry entry{item.key(), item.value(), item.version, {}};
+    Entry entry{item.key(), item.value(), item.version, {}, {}};
     if (item.expires) {
+        entry.expires_at = base::Clock::time_point{std::chrono::nanoseconds{item.expiry()}};
         entry.expires_after =
             std::chrono::nanoseconds{std::max<std::int64_t>(item.expiry() - now(), 0)};
     }
@@ -267,6 +268,7 @@ bool Engine::insert(const Wish& wish, Item* item, SetResult& result) noexcept {
         return true;
     }
     if (old != nullptr) {
+        moved_.fetch_add(1, std::memory_order_release);
         count_gone(was);
         discard(old);
     }
@@ -281,6 +283,23 @@ SetResult Engine::set(std::span<const std::byte> key, std::span<const std::byte>
     if (options.expires_after && *options.expires_after <= longest_time) {
         wish.expiry = now() + std::max<std::int64_t>(options.expires_after->count(), 0);
     }
+    return put(wish);
+}
+
+SetResult Engine::set_until(std::span<const std::byte> key, std::span<const std::byte> value,
+                            std::optional<base::Clock::time_point> expires_at,
+                            std::optional<Version> if_version) noexcept {
+    if (is_bad(key)) return {Outcome::bad_key, 0};
+    if (value.size() > longest_value) return {Outcome::bad_value, 0};
+    Wish wish{key, value, if_version, {}, hash(key)};
+    if (expires_at && *expires_at <= base::Clock::now() + longest_time) {
+        wish.expiry = expires_at->time_since_epoch().count();
+    }
+    return put(wish);
+}
+
+inline SetResult Engine::put(const Wish& wish) noexcept {
+    const auto [key, value] = std::pair{wish.key, wish.value};
     counters_.add(Count::sets);
     SetResult result;
     if (lay_over(wish, short_value, result) == Laid::done) return result;
@@ -377,6 +396,7 @@ void Engine::move_or_evict(const Slabs::Found& found) noexcept {
         moved = true;
     });
     if (moved) {
+        moved_.fetch_add(1, std::memory_order_release);
         give_back(found.item);
     } else {
         slabs_.free(place);
@@ -498,6 +518,26 @@ Cursor Engine::visit_from(Cursor from, VisitEntry visit) {
                                                             : std::uint64_t{position.extent} + 1;
     }
     return position.cursor();
+}
+
+bool Engine::pick(std::uint64_t random, TakeEntry take) {
+    bool found = false;
+    const auto visit = [&](const Entry& entry) {
+        take(entry);
+        found = true;
+        return false;
+    };
+    // From a place that chance picks to the end, and then what is before it.
+    Cursor at = slabs_.position_by(random).cursor();
+    while (!found && at != Cursor::end) at = visit_from(at, visit);
+    at = Cursor::begin;
+    while (!found && at != Cursor::end) at = visit_from(at, visit);
+    return found;
+}
+
+Store::Moment Engine::moment() const noexcept {
+    const std::uint64_t moved = moved_.load(std::memory_order_acquire);
+    return {version_.load(std::memory_order_acquire), moved};
 }
 
 std::size_t Engine::sweep(std::size_t budget) noexcept {

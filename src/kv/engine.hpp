@@ -44,6 +44,9 @@ class Engine {
     Outcome find(std::span<const std::byte> key, TakeEntry take);
     SetResult set(std::span<const std::byte> key, std::span<const std::byte> value,
                   const SetOptions& options) noexcept;
+    SetResult set_until(std::span<const std::byte> key, std::span<const std::byte> value,
+                        std::optional<base::Clock::time_point> expires_at,
+                        std::optional<Version> if_version) noexcept;
     Outcome erase(std::span<const std::byte> key, std::optional<Version> if_version) noexcept;
     [[nodiscard]] bool exists(std::span<const std::byte> key) const noexcept;
     void prefetch(std::span<const std::byte> key) const noexcept;
@@ -51,6 +54,8 @@ class Engine {
     void for_each(TakeEntry visit);
     using VisitEntry = FunctionRef<bool(const Entry&)>;
     [[nodiscard]] Cursor visit_from(Cursor from, VisitEntry visit);
+    [[nodiscard]] bool pick(std::uint64_t random, TakeEntry take);
+    [[nodiscard]] Store::Moment moment() const noexcept;
     std::size_t sweep(std::size_t budget) noexcept;
     [[nodiscard]] StoreStats stats() const noexcept;
     [[nodiscard]] const StoreOptions& options() const noexcept { return options_; }
@@ -73,6 +78,7 @@ class Engine {
     [[nodiscard]] static Gone gone(const Item& item, Version cleared) noexcept;
     [[nodiscard]] static bool refuses(const Wish& wish, const Item* item, Version cleared,
                                       SetResult& result) noexcept;
+    SetResult put(const Wish& wish) noexcept;
     template <bool Uses, class Find>
     bool hand_out(std::uint64_t hash, Find find, TakeEntry take);
     [[nodiscard]] Laid lay_over(const Wish& wish, std::size_t most, SetResult& result) noexcept;
@@ -100,6 +106,7 @@ class Engine {
 
     alignas(64) std::atomic<Version> version_{0};
     std::atomic<std::uint64_t> items_{0};
+    std::atomic<std::uint64_t> moved_{0};          ///< items that went on at another place
     alignas(64) std::atomic<Version> cleared_{0};  ///< no version up to this is there
     std::atomic<bool> is_clearing_{false};         ///< a version that is drawn now is drawn anew
     std::mutex clearing_;

@@ -9,16 +9,87 @@
 #include <fmt/format.h>
 
 #include "desk.hpp"
+#include "doors/resp_door.hpp"
+#include "gate.hpp"
 #include "millrace/base/clock.hpp"
 #include "millrace/base/histogram.hpp"
+#include "millrace/connect/plain_listener.hpp"
 #include "service.hpp"
 
 namespace millrace::kv {
 
+namespace {
+
+void check(const DoorOptions& options) {
+    const auto refuse = [](std::string what, std::string why, std::string remedy) {
+        throw base::Error{base::ErrorCode::invalid_argument, "open a key-value store's door",
+                          std::move(what), std::move(why), std::move(remedy)};
+    };
+    constexpr std::uint32_t most = 1'000'000;
+    if (options.max_connections == 0 || options.max_connections > most) {
+        refuse(fmt::format("for {} connections", options.max_connections),
+               fmt::format("there are from 1 to {}", most), "choose a number between");
+    }
+    if (options.idle_timeout.count() < 0 || options.patience.count() <= 0) {
+        refuse("with a negative time", "time does not go back", "use 0 for never");
+    }
+    if (options.max_unread_bytes < longest_value || options.max_held_bytes < longest_value) {
+        refuse(fmt::format("with {} bytes for answers, {} in all", options.max_unread_bytes,
+                           options.max_held_bytes),
+               "one value would not fit", fmt::format("allow {} at least", longest_value));
+    }
+}
+
+ServiceTimes times_in(const base::Histogram& all) {
+    return {.timed = all.count(),
+            .mean_ns = all.mean(),
+            .p50_ns = all.quantile(0.5),
+            .p90_ns = all.quantile(0.9),
+            .p99_ns = all.quantile(0.99),
+            .p999_ns = all.quantile(0.999),
+            .longest_ns = all.most()};
+}
+
+void print_times(std::string& text, std::string_view name, const ServiceTimes& times) {
+    fmt::format_to(std::back_inserter(text),
+                   "{0}_timed {1}\n{0}_mean_ns {2:.0f}\n{0}_p50_ns {3}\n{0}_p90_ns {4}\n"
+                   "{0}_p99_ns {5}\n{0}_p999_ns {6}\n{0}_longest_ns {7}\n",
+                   name, times.timed, times.mean_ns, times.p50_ns, times.p90_ns, times.p99_ns,
+                   times.p999_ns, times.longest_ns);
+}
+
+}  // namespace
+
+/// The door for Redis' protocol, with a part for each thread.
+struct RespDoors {
+    RespDoors(Store& store, Gate& gate, const DoorOptions& options)
+        : listener{*options.resp}, service{store, gate, options} {
+        service.stats = [this] { return stats(); };
+        service.each_session = [this](FunctionRef<void(const RespSession&)> visit) {
+            for (const auto& part : parts) part->each_session(visit);
+        };
+    }
+    [[nodiscard]] DoorStats stats() const noexcept {
+        DoorStats all;
+        for (const auto& part : parts) part->add_to(all);
+        all.denied = service.denied.load(std::memory_order_relaxed);
+        return all;
+    }
+
+    connect::PlainListener listener;
+    RespService service;
+    std::vector<std::unique_ptr<RespDoor>> parts;  ///< by thread
+};
+
 struct Server::State {
-    State(message::ServerGroup listening, const ServerOptions& chosen)
+    State(std::unique_ptr<Store> its_store, std::unique_ptr<Gate> its_gate,
+          std::unique_ptr<RespDoors> its_doors, message::ServerGroup listening,
+          const ServerOptions& chosen)
         : options{chosen},
-          store{chosen.store},
+          store_kept{std::move(its_store)},
+          store{*store_kept},
+          gate{std::move(its_gate)},
+          resp{std::move(its_doors)},
           messages{std::move(listening)},
           service{store,
                   chosen.permitted,
@@ -29,6 +100,22 @@ struct Server::State {
         for (std::size_t thread = 0; thread < messages.size(); ++thread) {
             desks.push_back(std::make_unique<Desk>(service));
         }
+        if (resp == nullptr) return;
+        resp->service.note_expiring = [this] { service.note_expiring(); };
+        for (std::size_t thread = 0; thread < messages.size(); ++thread) {
+            auto& part = *resp->parts.emplace_back(
+                std::make_unique<RespDoor>(resp->service, resp->listener, thread));
+            messages.server(thread).serve_beside(part.descriptor(),
+                                                 [&part] { return part.look(); });
+        }
+    }
+
+    /// By one of the threads, until its server is stopped.
+    base::Status serve(message::Server& server, std::size_t thread,
+                       const base::Deadline& deadline) {
+        if (resp == nullptr || gate->threads() == 1) return server.serve(*desks[thread], deadline);
+        GatedDesk desk{*desks[thread], *gate, thread};
+        return server.serve(desk, deadline);
     }
 
     /// What one of the threads does.
@@ -42,31 +129,40 @@ struct Server::State {
             now.clients, now.joined, now.left, now.refused, now.misbehaved, now.requests,
             now.answers, now.overloaded, now.sleeps);
         for (const Command command : timed_commands) {
-            const ServiceTimes times = times_of(command);
-            fmt::format_to(std::back_inserter(text),
-                           "{0}_timed {1}\n{0}_mean_ns {2:.0f}\n{0}_p50_ns {3}\n{0}_p90_ns {4}\n"
-                           "{0}_p99_ns {5}\n{0}_p999_ns {6}\n{0}_longest_ns {7}\n",
-                           name_of(command), times.timed, times.mean_ns, times.p50_ns, times.p90_ns,
-                           times.p99_ns, times.p999_ns, times.longest_ns);
+            print_times(text, name_of(command), times_of(command));
         }
+        if (resp == nullptr) return text;
+        const DoorStats door = resp->stats();
+        fmt::format_to(
+            std::back_inserter(text),
+            "resp_connections {}\nresp_accepted {}\nresp_refused {}\nresp_denied {}\n"
+            "resp_commands {}\nresp_errors {}\nresp_malformed {}\nresp_slow {}\nresp_idle {}\n"
+            "resp_greedy {}\nresp_bytes_in {}\nresp_bytes_out {}\n",
+            door.connections, door.accepted, door.refused, door.denied, door.commands, door.errors,
+            door.malformed, door.slow, door.idle, door.greedy, door.bytes_in, door.bytes_out);
+        print_times(text, "resp", resp_times());
         return text;
+    }
+    [[nodiscard]] ServiceTimes resp_times() const {
+        const auto all = std::make_unique<base::Histogram>();
+        if (resp != nullptr) {
+            for (const auto& part : resp->parts) all->add(part->times());
+        }
+        return times_in(*all);
     }
     [[nodiscard]] ServiceTimes times_of(Command command) const {
         const auto all = std::make_unique<base::Histogram>();
         for (const auto& desk : desks) {
             if (const base::Histogram* const times = desk->times_of(command)) all->add(*times);
         }
-        return {.timed = all->count(),
-                .mean_ns = all->mean(),
-                .p50_ns = all->quantile(0.5),
-                .p90_ns = all->quantile(0.9),
-                .p99_ns = all->quantile(0.99),
-                .p999_ns = all->quantile(0.999),
-                .longest_ns = all->most()};
+        return times_in(*all);
     }
 
     ServerOptions options;
-    Store store;
+    std::unique_ptr<Store> store_kept;
+    Store& store;
+    std::unique_ptr<Gate> gate;
+    std::unique_ptr<RespDoors> resp;  ///< null: there is none
     message::ServerGroup messages;
     Service service;
     std::vector<std::unique_ptr<Desk>> desks;  ///< by thread
@@ -80,9 +176,15 @@ Server::~Server() = default;
 Server Server::listen(const connect::Address& address, ServerOptions options) {
     options.messages.max_request_bytes = longest_request;
     options.messages.service = server_service;
+    check(options.doors);
     message::ServerGroup messages =
         message::ServerGroup::listen(address, options.messages, options.threads);
-    return Server{std::make_unique<State>(std::move(messages), options)};
+    auto store = std::make_unique<Store>(options.store);
+    auto gate = std::make_unique<Gate>(messages.size());
+    std::unique_ptr<RespDoors> resp;
+    if (options.doors.resp) resp = std::make_unique<RespDoors>(*store, *gate, options.doors);
+    return Server{std::make_unique<State>(std::move(store), std::move(gate), std::move(resp),
+                                          std::move(messages), options)};
 }
 
 const connect::Address& Server::address() const noexcept { return state_->messages.address(); }
@@ -102,13 +204,23 @@ std::array<std::uint64_t, commands> Server::requests() const noexcept {
     return all;
 }
 
+const connect::Address* Server::resp_address() const noexcept {
+    return state_->resp == nullptr ? nullptr : &state_->resp->listener.address();
+}
+DoorStats Server::resp_stats() const noexcept {
+    return state_->resp == nullptr ? DoorStats{} : state_->resp->stats();
+}
+ServiceTimes Server::resp_times() const { return state_->resp_times(); }
 ServiceTimes Server::service_times(Command command) const { return state_->times_of(command); }
 
 base::Status Server::serve(const base::Deadline& deadline) {
     State& state = *state_;
     return state.messages.run([&](message::Server& server, std::size_t thread) {
-        return thread == 0 ? state.serve_and_sweep(server, deadline)
-                           : state.messages.serve_one(server, *state.desks[thread], deadline);
+        if (thread == 0) return state.serve_and_sweep(server, deadline);
+        for (;;) {
+            const base::Status status = state.serve(server, thread, deadline);
+            if (status != base::Status::closed || state.messages.is_ending()) return status;
+        }
     });
 }
 
@@ -117,8 +229,8 @@ base::Status Server::State::serve_and_sweep(message::Server& server,
     for (;;) {
         // Without items that expire there is nothing to wake up for.
         const bool sweeps = service.has_expiring();
-        const base::Status status = server.serve(
-            *desks.front(),
+        const base::Status status = serve(
+            server, 0,
             sweeps ? deadline.no_later_than(base::Clock::now() + options.sweep_period) : deadline);
         if (status == base::Status::closed) {
             if (messages.is_ending()) return status;
@@ -130,17 +242,27 @@ base::Status Server::State::serve_and_sweep(message::Server& server,
 }
 
 base::Status Server::close(const base::Deadline& deadline) {
+    if (state_->resp != nullptr) {
+        for (const auto& part : state_->resp->parts) part->close();
+    }
     return state_->messages.close(deadline);
 }
 
 std::string Server::explain() const {
     const State& state = *state_;
-    return fmt::format("{}\nkey-value store: at most {} bytes of memory, table {}, when full {}",
-                       state.messages.explain(), state.options.store.memory_bytes,
-                       state.options.store.table == TableKind::cuckoo ? "libcuckoo" : "of work 002",
-                       state.options.store.when_full == WhenFull::evict
-                           ? "the least recently used items go"
-                           : "new items are refused");
+    std::string text = fmt::format(
+        "{}\nkey-value store: at most {} bytes of memory, table {}, when full {}",
+        state.messages.explain(), state.options.store.memory_bytes,
+        state.options.store.table == TableKind::cuckoo ? "libcuckoo" : "of work 002",
+        state.options.store.when_full == WhenFull::evict ? "the least recently used items go"
+                                                         : "new items are refused");
+    if (state.resp != nullptr) {
+        text += fmt::format(
+            "\nRedis' protocol at {}: at most {} connections, {}",
+            state.resp->listener.address().to_string(), state.options.doors.max_connections,
+            state.options.doors.password ? "with a password" : "without a password");
+    }
+    return text;
 }
 
 }  // namespace millrace::kv

@@ -111,11 +111,14 @@ void Service::get(message::Request& request, const RequestParts& parts) {
 
 void Service::set(message::Request& request, const RequestParts& parts) {
     const SetResult result = store_->set(parts.key, parts.value, parts.options);
-    if (parts.options.expires_after && result.outcome == Outcome::ok && !has_expiring() &&
-        !has_expiring_.exchange(true, std::memory_order_acq_rel)) {
+    if (parts.options.expires_after && result.outcome == Outcome::ok) note_expiring();
+    answer(request, AnswerHead{code_of(result.outcome), result.version});
+}
+
+void Service::note_expiring() {
+    if (!has_expiring() && !has_expiring_.exchange(true, std::memory_order_acq_rel)) {
         calls_.first_expiring();
     }
-    answer(request, AnswerHead{code_of(result.outcome), result.version});
 }
 
 void Service::set_option(message::Request& request, const RequestParts& parts) {

@@ -33,6 +33,8 @@ class Service {
     /// Answers it.
     void operator()(message::Request& request);
 
+    /// An item that expires was set, by whomever. Any thread.
+    void note_expiring();
     /// An item that expires was set since the service was made.
     [[nodiscard]] bool has_expiring() const noexcept {
         return has_expiring_.load(std::memory_order_acquire);

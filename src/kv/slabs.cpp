@@ -355,6 +355,37 @@ Slabs::Position Slabs::position_of(const Item* item) const noexcept {
             static_cast<std::uint32_t>(offset % of.extent_bytes / of.chunk)};
 }
 
+Slabs::Position Slabs::position_by(std::uint64_t random) noexcept {
+    // Chunks in place of items: all of an extent but the newest ones are taken, mostly.
+    std::uint64_t chunks = 0;
+    for (const Class& of : classes_) {
+        chunks += std::uint64_t{of.kept_hint.load(std::memory_order_relaxed)} * of.chunks;
+    }
+    if (chunks == 0) return {};
+    std::uint64_t at = random % chunks;
+    for (std::size_t size_class = 0; size_class < size_classes; ++size_class) {
+        Class& of = classes_[size_class];
+        const std::uint32_t kept = of.kept_hint.load(std::memory_order_relaxed);
+        if (at >= std::uint64_t{kept} * of.chunks) {
+            at -= std::uint64_t{kept} * of.chunks;
+            continue;
+        }
+        const std::lock_guard lock{of.mutex};
+        // Dropped extents are passed, as they count for nothing.
+        auto left = static_cast<std::uint32_t>(at / of.chunks);
+        for (std::uint32_t extent = 0; extent < of.cut; ++extent) {
+            if (of.extents[extent].taken == 0) continue;
+            const std::uint32_t cut = of.extents[extent].cut;
+            if (left-- == 0) {
+                return {size_class, extent,
+                        static_cast<std::uint32_t>(at % of.chunks) % std::max(cut, 1U)};
+            }
+        }
+        return {size_class, 0, 0};
+    }
+    return {};
+}
+
 std::size_t Slabs::walk(Position& position, std::size_t most, Hash hash,
                         std::array<Found, most_found>& found) noexcept {
     most = std::min(most, most_found);

@@ -82,16 +82,27 @@ class Slabs {
         /// As a number that grows as the walk goes on. Of any other number: somewhere, or behind
         /// all, as Cursor::end is.
         [[nodiscard]] Cursor cursor() const noexcept {
-            return static_cast<Cursor>(std::uint64_t{size_class} << 56 |
-                                       std::uint64_t{extent} << 24 | chunk);
+            // A chunk behind the last one of an extent carries to the next extent.
+            return static_cast<Cursor>((std::uint64_t{size_class} << extent_bits << chunk_bits) +
+                                       (std::uint64_t{extent} << chunk_bits) + chunk);
         }
         [[nodiscard]] static Position of(Cursor cursor) noexcept {
             const auto number = static_cast<std::uint64_t>(cursor);
-            return {number >> 56, static_cast<std::uint32_t>(number >> 24),
-                    static_cast<std::uint32_t>(number & 0xffffff)};
+            const std::uint64_t extents = number >> chunk_bits;
+            return {extents >> extent_bits,
+                    static_cast<std::uint32_t>(extents & ((std::uint64_t{1} << extent_bits) - 1)),
+                    static_cast<std::uint32_t>(number & ((std::uint64_t{1} << chunk_bits) - 1))};
         }
     };
-    static_assert(size_classes < 0xff && extent_of(size_classes - 1) < std::size_t{1} << 24);
+    static constexpr int chunk_bits = 11;
+    static constexpr int extent_bits = 25;
+    static constexpr int class_bits = 7;
+    /// Every cursor but Cursor::end is less than 2 to the power of this.
+    static constexpr int cursor_bits = class_bits + extent_bits + chunk_bits;
+    static_assert(size_classes < 1 << class_bits && extent_of(0) / chunk_of(0) <= 1 << chunk_bits &&
+                  most_memory / extent_of(0) < 1 << extent_bits);
+    /// In an extent that 64 random bits choose among all that have items.
+    [[nodiscard]] Position position_by(std::uint64_t random) noexcept;
     /// Where an item lies.
     [[nodiscard]] Position position_of(const Item* item) const noexcept;
     static constexpr std::size_t most_found = 32;

@@ -18,6 +18,11 @@ SetResult Store::set(std::span<const std::byte> key, std::span<const std::byte> 
                      const SetOptions& options) noexcept {
     return state_->engine.set(key, value, options);
 }
+SetResult Store::set_until(std::span<const std::byte> key, std::span<const std::byte> value,
+                           std::optional<base::Clock::time_point> expires_at,
+                           std::optional<Version> if_version) noexcept {
+    return state_->engine.set_until(key, value, expires_at, if_version);
+}
 Outcome Store::erase(std::span<const std::byte> key, std::optional<Version> if_version) noexcept {
     return state_->engine.erase(key, if_version);
 }
@@ -34,6 +39,10 @@ Cursor Store::visit_from(Cursor from, const std::function<bool(const Entry&)>& v
 void Store::for_each(const std::function<void(const Entry&)>& visit) const {
     state_->engine.for_each(visit);
 }
+bool Store::pick(std::uint64_t random, const std::function<void(const Entry&)>& take) const {
+    return state_->engine.pick(random, take);
+}
+Store::Moment Store::moment() const noexcept { return state_->engine.moment(); }
 std::size_t Store::sweep(std::size_t budget) noexcept { return state_->engine.sweep(budget); }
 StoreStats Store::stats() const noexcept { return state_->engine.stats(); }
 const StoreOptions& Store::options() const noexcept { return state_->engine.options(); }

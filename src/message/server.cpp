@@ -485,11 +485,13 @@ bool Server::State::wires_are_due() noexcept {
 
 void Server::State::look_for_wires() {
     told.clear();
+    beside_is_busy = false;
     for (const auto& host : wires.all) host->look(told);
     for (const std::uint32_t place : told) {
         if (peers[place]->line.has_value()) tell(*peers[place]);
     }
-    wires_are_busy = !told.empty();
+    wires_are_busy = !told.empty() || beside_is_busy;
+    beside_was_busy |= beside_is_busy;
     wires_looked_at = base::ticks();
 }
 
@@ -707,6 +709,11 @@ void Server::on_moved(std::function<Knowledge(ClientId)> leaves,
                       std::function<void(ClientId, Knowledge)> comes) {
     state_->leaves = std::move(leaves);
     state_->comes = std::move(comes);
+}
+
+void Server::serve_beside(int descriptor, std::function<bool()> look) {
+    state_->check_thread("serve something beside a message server's clients");
+    state_->serve_beside(descriptor, std::move(look));
 }
 
 void Server::adopt() noexcept { state_->hub.adopt(); }

@@ -170,6 +170,35 @@ Server::State::State(std::unique_ptr<SharedReceives> its_receives, WireHosts its
     }
 }
 
+namespace {
+/// What a server serves beside its clients, looked at as often as a wire.
+class BesideHost final : public WireHost {
+  public:
+    BesideHost(int descriptor, std::function<bool()> look, bool& is_busy)
+        : descriptor_{descriptor}, look_{std::move(look)}, is_busy_{&is_busy} {}
+    std::unique_ptr<Wire> meet(connect::Link) override { return nullptr; }  // no link is of it
+    void look(std::vector<std::uint32_t>&) override { *is_busy_ |= look_(); }
+    [[nodiscard]] int descriptor() const noexcept override { return descriptor_; }
+    void rest() noexcept override {}
+    [[nodiscard]] std::string explain() const override {
+        return "something else is served beside the clients";
+    }
+
+  private:
+    int descriptor_;
+    std::function<bool()> look_;
+    bool* is_busy_;
+};
+}  // namespace
+
+void Server::State::serve_beside(int descriptor, std::function<bool()> look) {
+    auto host = std::make_unique<BesideHost>(descriptor, std::move(look), beside_is_busy);
+    have_room(wires.all, wires.all.size() + 1);
+    hub.add(descriptor, [this] { look_for_wires(); });
+    wires.all.push_back(std::move(host));
+    ++by_wire;
+}
+
 Server::State::~State() {
     acceptor.reset();
     crowd->part(number);

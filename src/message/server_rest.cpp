@@ -253,7 +253,7 @@ Status Server::State::rest(const base::Deadline& deadline) {
         }
         ask_for_frames();
         return stopping.load(std::memory_order_seq_cst) || replies->has_some() ||
-               !waiting.empty() || has_message();
+               !waiting.empty() || has_message() || std::exchange(beside_was_busy, false);
     };
     const Status status = base::wait_until(has_work, deadline, options.wait, sleeper);
     if (status == Status::ok && stopping.load(std::memory_order_acquire)) [[unlikely]] {

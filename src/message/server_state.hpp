@@ -348,6 +348,8 @@ struct Server::State : detail::Serving {
     /// Finds those by wire who may have written, for the scan.
     void look_for_wires();
     [[nodiscard]] bool wires_are_due() noexcept;
+    /// What Server::serve_beside() was given is looked at as a wire is.
+    void serve_beside(int descriptor, std::function<bool()> look);
     /// The scan shall find it, although nothing has come through a ring.
     void tell(const Peer& peer) noexcept {
         if (!peer.is_paused) mailboxes.tell(peer.id.place);
@@ -537,6 +539,8 @@ struct Server::State : detail::Serving {
     std::size_t by_ring = 0;
     bool wires_are_busy = false;   ///< the last look for them has found some
     bool wires_have_more = false;  ///< … of whom some have more, by now
+    bool beside_is_busy = false;   ///< the last look for what is served beside has found some
+    bool beside_was_busy = false;  ///< … one since rest() asked for it
     std::uint64_t wires_looked_at = 0;
     std::uint64_t wires_every;  ///< beside clients by ring
     std::uint64_t slice_ticks;  ///< of a group

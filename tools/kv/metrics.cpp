@@ -42,12 +42,57 @@ class Text {
         metric(name, type, help);
         value(number);
     }
+    /// A summary; `label` is what all its lines have.
+    void times(const kv::ServiceTimes& times, std::string_view label) {
+        const auto of = [&](std::string_view quantile, std::uint64_t ns) {
+            seconds(static_cast<double>(ns),
+                    fmt::format("{{{},quantile=\"{}\"}}", label, quantile));
+        };
+        of("0.5", times.p50_ns);
+        of("0.9", times.p90_ns);
+        of("0.99", times.p99_ns);
+        of("0.999", times.p999_ns);
+        of("1", times.longest_ns);
+        seconds(times.mean_ns * static_cast<double>(times.timed), fmt::format("{{{}}}", label),
+                "_sum");
+        value(times.timed, fmt::format("{{{}}}", label), "_count");
+    }
     [[nodiscard]] std::string take() { return std::move(text_); }
 
   private:
     std::string text_;
     std::string_view name_;
 };
+
+void add_door(Text& text, const kv::Server& server) {
+    const kv::DoorStats door = server.resp_stats();
+    constexpr std::string_view resp = "{door=\"resp\"}";
+    const auto one = [&](std::string_view name, std::string_view type, std::string_view help,
+                         std::uint64_t number) {
+        text.metric(name, type, help);
+        text.value(number, resp);
+    };
+    one("door_connections", "gauge", "Connections of clients of another protocol.",
+        door.connections);
+    one("door_accepted_total", "counter", "Connections that came.", door.accepted);
+    one("door_commands_total", "counter", "Commands that were answered.", door.commands);
+    one("door_errors_total", "counter", "Answers that were errors.", door.errors);
+    one("door_denied_total", "counter", "Wrong passwords.", door.denied);
+    one("door_received_bytes_total", "counter", "Bytes of what came.", door.bytes_in);
+    one("door_sent_bytes_total", "counter", "Bytes of answers.", door.bytes_out);
+    text.metric("door_closed_total", "counter", "Connections that were closed, by why.");
+    const auto closed = [&](std::string_view why, std::uint64_t number) {
+        text.value(number, fmt::format("{{door=\"resp\",why=\"{}\"}}", why));
+    };
+    closed("refused", door.refused);
+    closed("malformed", door.malformed);
+    closed("slow", door.slow);
+    closed("idle", door.idle);
+    closed("greedy", door.greedy);
+    text.metric("door_seconds", "summary",
+                fmt::format("Time of commands within the server, of one in {}.", kv::timed_one_of));
+    text.times(server.resp_times(), "door=\"resp\"");
+}
 
 }  // namespace
 
@@ -82,20 +127,9 @@ std::string metrics_of(const kv::Server& server) {
     text.metric("service_seconds", "summary",
                 fmt::format("Time of requests within the server, of one in {}.", kv::timed_one_of));
     for (const kv::Command command : kv::timed_commands) {
-        const kv::ServiceTimes times = server.service_times(command);
-        const auto of = [&](std::string_view quantile, std::uint64_t ns) {
-            text.seconds(static_cast<double>(ns), fmt::format("{{command=\"{}\",quantile=\"{}\"}}",
-                                                              name_of(command), quantile));
-        };
-        of("0.5", times.p50_ns);
-        of("0.9", times.p90_ns);
-        of("0.99", times.p99_ns);
-        of("0.999", times.p999_ns);
-        of("1", times.longest_ns);
-        const std::string label = fmt::format("{{command=\"{}\"}}", name_of(command));
-        text.seconds(times.mean_ns * static_cast<double>(times.timed), label, "_sum");
-        text.value(times.timed, label, "_count");
+        text.times(server.service_times(command), fmt::format("command=\"{}\"", name_of(command)));
     }
+    if (server.resp_address() != nullptr) add_door(text, server);
     return text.take();
 }
 

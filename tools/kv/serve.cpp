@@ -41,6 +41,10 @@ int run_kv_serve(const KvServeOptions& options) {
     if (!options.secret_file.empty()) {
         chosen.messages.admission.secret = connect::read_secret_file(options.secret_file);
     }
+    if (!options.resp.empty()) chosen.doors.resp = connect::Address::parse(options.resp);
+    if (!options.password_file.empty()) {
+        chosen.doors.password = connect::read_secret_file(options.password_file);
+    }
     auto server = kv::Server::listen(connect::Address::parse(options.address), chosen);
     std::optional<MetricsPage> metrics;
     if (!options.metrics.empty()) {
@@ -48,6 +52,9 @@ int run_kv_serve(const KvServeOptions& options) {
     }
     const Interruption interruptible;
     fmt::print("listening on {}\n", server.address().to_string());
+    if (const connect::Address* const resp = server.resp_address()) {
+        fmt::print("Redis' protocol at {}\n", resp->to_string());
+    }
     if (metrics.has_value()) {
         fmt::print("metrics at http://{}/metrics\n", metrics->address().to_string());
     }

@@ -9,9 +9,11 @@ namespace millrace::tools {
 
 struct KvServeOptions {
     std::string address = "127.0.0.1:7400";
-    std::string device{};       ///< empty: the default
-    std::string secret_file{};  ///< empty: no secret
-    std::string metrics{};      ///< where to show them; empty: nowhere
+    std::string device{};         ///< empty: the default
+    std::string secret_file{};    ///< empty: no secret
+    std::string metrics{};        ///< where to show them; empty: nowhere
+    std::string resp{};           ///< where Redis' clients come; empty: nowhere
+    std::string password_file{};  ///< of these; empty: no password
     kv::ServerOptions server{};
 };
 

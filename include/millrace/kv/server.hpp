@@ -18,6 +18,7 @@
 #include "millrace/base/error.hpp"
 #include "millrace/base/status.hpp"
 #include "millrace/connect/address.hpp"
+#include "millrace/kv/doors.hpp"
 #include "millrace/kv/protocol.hpp"
 #include "millrace/kv/store.hpp"
 #include "millrace/message/server.hpp"
@@ -40,6 +41,8 @@ struct ServerOptions {
     /// Those that serve. Any of them may have any key: the store is one for all.
     message::ServerThreads threads{};
     Permissions permitted{};
+    /// Where clients come who speak another protocol.
+    DoorOptions doors{};
     /// How often items whose time is over are looked for, once there are items that expire.
     std::chrono::nanoseconds sweep_period = std::chrono::milliseconds{100};
 };
@@ -64,16 +67,19 @@ struct ServiceTimes {
 };
 
 /// Belongs to the thread that made it or called adopt() since; stop(), store(), stats(),
-/// requests() and service_times() are for any. Move-only.
+/// requests(), service_times(), resp_stats() and resp_times() are for any thread. Move-only.
 class Server {
   public:
-    /// Throws Error as message::Server::listen and Store.
+    /// Throws Error as message::Server::listen, Store, and connect::PlainListener;
+    /// invalid_argument: DoorOptions out of range.
     [[nodiscard]] static Server listen(const connect::Address& address, ServerOptions options);
     Server(Server&&) noexcept;
     Server& operator=(Server&&) noexcept;
     ~Server();
 
     [[nodiscard]] const connect::Address& address() const noexcept;
+    /// Of the door for Redis' protocol; null: there is none.
+    [[nodiscard]] const connect::Address* resp_address() const noexcept;
     [[nodiscard]] Store& store() noexcept;
     [[nodiscard]] const Store& store() const noexcept;
 
@@ -92,6 +98,10 @@ class Server {
     [[nodiscard]] std::array<std::uint64_t, commands> requests() const noexcept;
     /// Of all threads together; of other commands than timed_commands nothing is timed.
     [[nodiscard]] ServiceTimes service_times(Command command) const;
+    /// Of the door for Redis' protocol; all 0 if there is none. Of its commands one in timed_one_of
+    /// is timed, whichever it is.
+    [[nodiscard]] DoorStats resp_stats() const noexcept;
+    [[nodiscard]] ServiceTimes resp_times() const;
     /// What was chosen and why: the store, the server of messages.
     [[nodiscard]] std::string explain() const;
 

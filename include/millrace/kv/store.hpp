@@ -19,6 +19,7 @@
 #include <string_view>
 #include <type_traits>
 
+#include "millrace/base/clock.hpp"
 #include "millrace/base/error.hpp"
 
 namespace millrace::kv {
@@ -82,6 +83,8 @@ struct Entry {
     Version version = 0;
     /// None: it does not expire.
     std::optional<std::chrono::nanoseconds> expires_after{};
+    /// The same as a time.
+    std::optional<base::Clock::time_point> expires_at{};
 };
 
 struct SetOptions {
@@ -136,6 +139,11 @@ class Store {
     /// Replaces the item, or makes one. The old one stays if it is not `ok`.
     SetResult set(std::span<const std::byte> key, std::span<const std::byte> value,
                   const SetOptions& options = {}) noexcept;
+    /// As set(), of an item that is over at a time, or never. For who reads an item, makes another
+    /// one of it and keeps its time: Entry::expires_at comes back as it was.
+    SetResult set_until(std::span<const std::byte> key, std::span<const std::byte> value,
+                        std::optional<base::Clock::time_point> expires_at,
+                        std::optional<Version> if_version = {}) noexcept;
     /// `ok`, `not_found`, `conflict`, `bad_key`.
     Outcome erase(std::span<const std::byte> key, std::optional<Version> if_version = {}) noexcept;
     [[nodiscard]] bool exists(std::span<const std::byte> key) const noexcept;
@@ -153,6 +161,19 @@ class Store {
     /// changes meanwhile.
     [[nodiscard]] Cursor visit_from(Cursor from,
                                     const std::function<bool(const Entry&)>& visit) const;
+
+    /// An item that chance picks, by 64 random bits: about each as often, if all are of one size.
+    /// As get(). False: there is none, or chance met none that is not over.
+    [[nodiscard]] bool pick(std::uint64_t random,
+                            const std::function<void(const Entry&)>& take) const;
+
+    /// What has happened so far.
+    struct Moment {
+        Version newest = 0;  ///< every item that changes from now on has a greater one
+        /// Items that went on at another place, so that a walk may have missed them.
+        std::uint64_t moved = 0;
+    };
+    [[nodiscard]] Moment moment() const noexcept;
 
     /// Removes items whose time is over, looking at `budget` items at most, and goes on there next
     /// time. Items that are over are not found even if nobody sweeps, but they take memory. How

@@ -458,6 +458,15 @@ class Server {
     void on_moved(std::function<Knowledge(ClientId)> leaves,
                   std::function<void(ClientId, Knowledge)> comes);
 
+    /// For connections that are not this server's, and that its thread is to serve as well: `look`
+    /// is called within turn() and rest(), as often as a look is taken at clients by sockets, and
+    /// soon once `descriptor` (an epoll of them, say) is readable. It does what there is to do, for
+    /// a short time, never blocks, and returns whether there was something: then it is called again
+    /// before the server sleeps. It must not use the server, nor throw. The descriptor stays open
+    /// for as long as the server is there. Throws Error (invalid_argument: it is none that can be
+    /// waited for).
+    void serve_beside(int descriptor, std::function<bool()> look);
+
     /// From now on it belongs to the calling thread.
     void adopt() noexcept;
     /// For a program's own loop (poll, epoll, connect::Hub …): readable means, call turn(). It

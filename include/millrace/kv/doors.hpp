@@ -1,0 +1,59 @@
+// The doors of a key-value server: what lets clients in that do not speak Millrace's own protocol.
+// There is one, for Redis' protocol (RESP2 and RESP3), over TCP or a Unix socket. Behind it lies
+// the same store, and the same threads serve it. docs/kv.md says which commands it knows.
+//
+//     kv::ServerOptions options{.doors = {.resp = connect::Address::parse(":6379")}};
+//     auto server = kv::Server::listen(address, options);
+//
+// Source: the Redis protocol's specification.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+#include "millrace/base/error.hpp"
+#include "millrace/connect/address.hpp"
+#include "millrace/connect/admission.hpp"
+
+namespace millrace::kv {
+
+struct DoorOptions {
+    /// Where clients of Redis come; none: nowhere.
+    std::optional<connect::Address> resp{};
+    /// What such a client has to say by AUTH or HELLO before all else; none: nothing. It travels as
+    /// it is, and so does all that follows: who can listen in knows it.
+    connect::Secret password{};
+    /// At a time; one more is told so, and closed. 1 to a million.
+    std::uint32_t max_connections = 10'000;
+    /// A client that has asked for nothing for so long is closed; what it has begun to say counts
+    /// for nothing. 0: never. Looked at each second.
+    std::chrono::nanoseconds idle_timeout{0};
+    /// Bytes of answers that a client leaves unread before nothing more is taken from it. If it
+    /// reads none of them for `patience` then, or asks for an answer that is twice as long, it is
+    /// closed.
+    std::size_t max_unread_bytes = std::size_t{32} << 20;
+    std::chrono::nanoseconds patience = std::chrono::seconds{10};
+    /// Bytes of all clients' requests of which a part has come, and of unread answers. Where there
+    /// are so many, nothing is taken from who has unread ones, and who sends more is closed.
+    std::size_t max_held_bytes = std::size_t{512} << 20;
+};
+
+/// Counted since the server was made, of all its threads; readable by any.
+struct DoorStats {
+    std::uint64_t connections = 0;  ///< now
+    std::uint64_t accepted = 0;
+    std::uint64_t refused = 0;    ///< one more than max_connections, or without a descriptor
+    std::uint64_t denied = 0;     ///< wrong passwords
+    std::uint64_t commands = 0;   ///< answered
+    std::uint64_t errors = 0;     ///< of these, with an error
+    std::uint64_t malformed = 0;  ///< closed for what was no request
+    std::uint64_t slow = 0;       ///< closed for what they did not read
+    std::uint64_t idle = 0;       ///< closed because they asked for nothing
+    std::uint64_t greedy = 0;     ///< closed for want of max_held_bytes
+    std::uint64_t bytes_in = 0;
+    std::uint64_t bytes_out = 0;
+};
+
+}  // namespace millrace::kv

@@ -1,0 +1,32 @@
+#include "change.hpp"
+
+namespace millrace::kv {
+
+Outcome change(Store& store, std::span<const std::byte> key,
+               FunctionRef<Change(const Entry*)> decide) {
+    for (;;) {
+        Version version = 0;
+        Change wanted;
+        const Outcome found = store.get(key, [&](const Entry& entry) {
+            version = entry.version;
+            wanted = decide(&entry);
+        });
+        if (found == Outcome::bad_key) return found;
+        if (found == Outcome::not_found) wanted = decide(nullptr);
+        Outcome outcome = Outcome::ok;
+        switch (wanted.kind) {
+            case Change::Kind::none: return outcome;
+            case Change::Kind::set:
+                outcome = store.set_until(key, wanted.value, wanted.expires_at, version).outcome;
+                break;
+            case Change::Kind::erase:
+                outcome = store.erase(key, version);
+                // It was there a moment ago: somebody else has removed it.
+                if (outcome == Outcome::not_found) outcome = Outcome::conflict;
+                break;
+        }
+        if (outcome != Outcome::conflict) return outcome;
+    }
+}
+
+}  // namespace millrace::kv

@@ -1,0 +1,438 @@
+// The RESP door with peers that do not behave, its limits, and that what goes through it is the
+// same data as through our own client.
+#include <gtest/gtest.h>
+
+#include <sys/resource.h>
+
+#include <atomic>
+#include <chrono>
+#include <fstream>
+#include <random>
+#include <set>
+
+#include "doors/resp_client.hpp"
+
+namespace millrace::kv {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+ServerOptions of_threads(std::uint32_t count) {
+    ServerOptions options;
+    options.threads.count = count;
+    return options;
+}
+
+base::Deadline in_time() { return base::Deadline::after(test::patience); }
+
+std::string value_by(Client& client, std::string_view key) {
+    std::string value = "none";
+    (void)client.get(
+        bytes(key),
+        [&](std::span<const std::byte> found) {
+            value.assign(reinterpret_cast<const char*>(found.data()), found.size());
+        },
+        in_time());
+    return value;
+}
+
+TEST(RespDoor, HasTheSameDataAsOurOwnClient) {
+    DoorServing serving;
+    RawClient theirs = serving.client();
+    Client ours = serving.own_client();
+    EXPECT_EQ(theirs.ask({"set", "name", "a value"}), "+OK\r\n");
+    EXPECT_EQ(value_by(ours, "name"), "a value");
+    ASSERT_TRUE(ours.set(bytes("name"), bytes("41"), in_time()).ok());
+    EXPECT_EQ(theirs.ask({"incr", "name"}), ":42\r\n");
+    EXPECT_EQ(value_by(ours, "name"), "42");
+    ASSERT_TRUE(ours.erase(bytes("name"), in_time()).ok());
+    EXPECT_EQ(theirs.ask({"get", "name"}), "$-1\r\n");
+}
+
+TEST(RespDoor, LetsExpireWhatEitherSideHasSet) {
+    DoorServing serving;
+    RawClient theirs = serving.client();
+    Client ours = serving.own_client();
+    SetOptions hour;
+    hour.expires_after = std::chrono::hours{1};
+    ASSERT_TRUE(ours.set(bytes("a"), bytes("1"), in_time(), hour).ok());
+    const std::string left = theirs.ask({"ttl", "a"});
+    EXPECT_TRUE(left == ":3600\r\n" || left == ":3599\r\n") << left;
+    // What a change does to the value, it does not to the time.
+    EXPECT_EQ(theirs.ask({"incr", "a"}), ":2\r\n");
+    EXPECT_NE(theirs.ask({"ttl", "a"}), ":-1\r\n");
+    EXPECT_EQ(theirs.ask({"set", "b", "1", "px", "1"}), "+OK\r\n");
+    const auto deadline = in_time();
+    while (value_by(ours, "b") != "none") ASSERT_FALSE(deadline.expired());
+    EXPECT_EQ(theirs.ask({"exists", "b"}), ":0\r\n");
+    // It is swept, too, by a server that had nothing to sweep before.
+    while (serving.server().store().stats().expired == 0) ASSERT_FALSE(deadline.expired());
+}
+
+TEST(RespDoor, AnswersAPipelineOfAMillionCommands) {
+    DoorServing serving;
+    RawClient client = serving.client();
+    constexpr int count = 1'000'000;
+    std::thread sender{[&] {
+        std::string some;
+        for (int i = 0; i < 1000; ++i) some += "*2\r\n$4\r\nINCR\r\n$1\r\nn\r\n";
+        for (int i = 0; i < count / 1000; ++i) ASSERT_TRUE(client.send(some));
+    }};
+    std::string last;
+    for (int i = 0; i < count; ++i) last = client.answer();
+    sender.join();
+    EXPECT_EQ(last, ":1000000\r\n");
+    EXPECT_EQ(client.ask({"get", "n"}), "$7\r\n1000000\r\n");
+}
+
+TEST(RespDoor, TakesAllOfAPipelineWhoseClientReadsAtItsEnd) {
+    DoorServing serving;
+    RawClient client = serving.client();
+    std::string all;
+    for (int i = 0; i < 300'000; ++i) all += "PING\r\n";
+    ASSERT_TRUE(client.send(all));
+    for (int i = 0; i < 300'000; ++i) ASSERT_EQ(client.answer(), "+PONG\r\n");
+}
+
+TEST(RespDoor, TakesARequestAByteAtATime) {
+    DoorServing serving;
+    RawClient client = serving.client();
+    const std::string value(5000, 'v');
+    for (const char byte : request_of({"set", "k", value})) {
+        ASSERT_TRUE(client.send(std::string_view{&byte, 1}));
+    }
+    EXPECT_EQ(client.answer(), "+OK\r\n");
+    EXPECT_EQ(client.ask({"get", "k"}), "$5000\r\n" + value + "\r\n");
+}
+
+TEST(RespDoor, CarriesTheLongestValueAndRefusesALongerOne) {
+    DoorServing serving;
+    RawClient client = serving.client();
+    const std::string value(longest_value, 'v');
+    EXPECT_EQ(client.ask({"set", "k", value}), "+OK\r\n");
+    EXPECT_EQ(client.ask({"get", "k"}), "$1048576\r\n" + value + "\r\n");
+    EXPECT_EQ(client.ask({"append", "k", "x"}),
+              "-ERR string exceeds maximum allowed size (proto-max-bulk-len)\r\n");
+    (void)client.send(request_of({"set", "k", value + 'x'}));
+    EXPECT_EQ(client.rest(), "-ERR Protocol error: invalid bulk length\r\n");
+}
+
+TEST(RespDoor, HoldsLittleForWhoSaysThatMuchWillCome) {
+    DoorServing serving;
+    static constexpr std::string_view lie = "*1000000000\r\n$3\r\nSET\r\n$1048576\r\nabc";
+    std::vector<RawClient> liars;
+    for (int i = 0; i < 100; ++i) {
+        liars.push_back(serving.client());
+        ASSERT_TRUE(liars.back().send(lie));
+    }
+    RawClient client = serving.client();
+    rusage before{};
+    ::getrusage(RUSAGE_SELF, &before);
+    EXPECT_EQ(client.ask({"ping"}), "+PONG\r\n");
+    ASSERT_TRUE(
+        serving.counts([](const DoorStats& stats) { return stats.bytes_in >= 100 * lie.size(); }));
+    // All of them together hold less than one of them said.
+    for (int i = 0; i < 100; ++i) {
+        ASSERT_TRUE(liars[static_cast<std::size_t>(i)].send("d"));
+    }
+    ASSERT_TRUE(serving.counts(
+        [](const DoorStats& stats) { return stats.bytes_in >= 100 * (lie.size() + 1); }));
+    rusage after{};
+    ::getrusage(RUSAGE_SELF, &after);
+    EXPECT_LT(after.ru_maxrss - before.ru_maxrss, 16 * 1024);  // KiB
+}
+
+TEST(RespDoor, ServesOthersWhereAClientDiesInTheMiddle) {
+    DoorServing serving;
+    RawClient client = serving.client();
+    std::mt19937 random{7};
+    const std::string request =
+        request_of({"multi"}) + request_of({"mset", "a", "1", "b", "2"}) + request_of({"exec"});
+    for (int i = 0; i < 500; ++i) {
+        RawClient victim = serving.client();
+        (void)victim.send(request.substr(0, random() % (request.size() + 1)));
+        victim.end();
+        ASSERT_EQ(client.ask({"ping"}), "+PONG\r\n");
+    }
+    ASSERT_TRUE(serving.counts([](const DoorStats& stats) { return stats.connections == 1; }));
+}
+
+TEST(RespDoor, GivesItsLastAnswersToWhoSaysNoMore) {
+    DoorServing serving;
+    RawClient client = serving.client();
+    ASSERT_TRUE(client.send("PING\r\nPING\r\n"));
+    ::shutdown(client.descriptor(), SHUT_WR);
+    EXPECT_EQ(client.rest(), "+PONG\r\n+PONG\r\n");
+}
+
+TEST(RespDoor, ClosesWhoDoesNotReadAndCountsIt) {
+    ServerOptions options;
+    options.doors.max_unread_bytes = longest_value;
+    options.doors.patience = milliseconds{200};
+    DoorServing serving{options};
+    RawClient slow = serving.client();
+    RawClient other = serving.client();
+    ASSERT_EQ(other.ask({"set", "k", std::string(100'000, 'v')}), "+OK\r\n");
+    std::string many;
+    for (int i = 0; i < 100; ++i) many += request_of({"get", "k"});
+    ASSERT_TRUE(slow.send(many));
+    ASSERT_TRUE(serving.counts([](const DoorStats& stats) { return stats.slow == 1; }));
+    EXPECT_EQ(other.ask({"ping"}), "+PONG\r\n");
+    // The same for one that reads: all of it.
+    RawClient reader = serving.client();
+    ASSERT_TRUE(reader.send(many));
+    for (int i = 0; i < 100; ++i) ASSERT_EQ(reader.answer().size(), std::size_t{100'011});
+    EXPECT_EQ(serving.server().resp_stats().slow, 1U);
+}
+
+TEST(RespDoor, ClosesWhoAsksForAnAnswerThatIsTooLong) {
+    ServerOptions options;
+    options.doors.max_unread_bytes = longest_value;
+    DoorServing serving{options};
+    RawClient client = serving.client();
+    ASSERT_EQ(client.ask({"set", "k", std::string(longest_value, 'v')}), "+OK\r\n");
+    (void)client.send(request_of({"mget", "k", "k", "k"}));
+    EXPECT_TRUE(serving.counts([](const DoorStats& stats) { return stats.slow == 1; }));
+    RawClient next = serving.client();
+    EXPECT_EQ(next.ask({"ping"}), "+PONG\r\n");
+}
+
+TEST(RespDoor, ClosesWhoHoldsMuchWhereAllHoldTooMuch) {
+    ServerOptions options;
+    options.doors.max_held_bytes = std::size_t{4} << 20;
+    DoorServing serving{options};
+    std::vector<RawClient> clients;
+    const std::string half =
+        request_of({"set", "k", std::string(longest_value, 'v')}).substr(0, 900'000);
+    for (int i = 0; i < 12; ++i) {
+        clients.push_back(serving.client());
+        (void)clients.back().send(half);
+    }
+    EXPECT_TRUE(serving.counts([](const DoorStats& stats) { return stats.greedy != 0; }));
+    // So is who queues without end.
+    clients.clear();
+    RawClient queuing = serving.client();
+    ASSERT_EQ(queuing.ask({"multi"}), "+OK\r\n");
+    const std::string set = request_of({"set", "k", std::string(500'000, 'v')});
+    for (int i = 0; i < 20 && queuing.send(set); ++i) {
+    }
+    EXPECT_NE(queuing.rest().find("+QUEUED"), std::string::npos);
+    RawClient next = serving.client();
+    EXPECT_EQ(next.ask({"ping"}), "+PONG\r\n");
+}
+
+TEST(RespDoor, TakesAtMostSoManyConnections) {
+    ServerOptions options;
+    options.doors.max_connections = 2;
+    DoorServing serving{options};
+    RawClient first = serving.client();
+    RawClient second = serving.client();
+    ASSERT_EQ(first.ask({"ping"}), "+PONG\r\n");
+    ASSERT_EQ(second.ask({"ping"}), "+PONG\r\n");
+    EXPECT_EQ(serving.client().rest(), "-ERR max number of clients reached\r\n");
+    EXPECT_TRUE(serving.counts([](const DoorStats& stats) { return stats.refused == 1; }));
+    second.end();
+    ASSERT_TRUE(serving.counts([](const DoorStats& stats) { return stats.connections == 1; }));
+    RawClient third = serving.client();
+    EXPECT_EQ(third.ask({"ping"}), "+PONG\r\n");
+}
+
+TEST(RespDoor, ClosesWhoAsksForNothingHoweverItTrickles) {
+    ServerOptions options;
+    options.doors.idle_timeout = seconds{1};
+    DoorServing serving{options};
+    RawClient silent = serving.client();
+    RawClient loris = serving.client();
+    const auto deadline = in_time();
+    // A request that never is whole is none.
+    while (loris.send("*") && loris.has_more(10) == false) ASSERT_FALSE(deadline.expired());
+    EXPECT_TRUE(
+        serving.counts([](const DoorStats& stats) { return stats.idle + stats.malformed >= 2; }));
+    EXPECT_EQ(silent.rest(), "");
+}
+
+TEST(RespDoor, WantsThePasswordFirst) {
+    ServerOptions options;
+    options.doors.password = connect::Secret{std::string_view{"a long and secret word"}};
+    DoorServing serving{options};
+    RawClient client = serving.client();
+    EXPECT_EQ(client.ask({"get", "k"}), "-NOAUTH Authentication required.\r\n");
+    EXPECT_EQ(client.ask({"hello", "3"}).substr(0, 14), "-NOAUTH HELLO ");
+    const std::string wrong = "-WRONGPASS invalid username-password pair or user is disabled.\r\n";
+    for (const char* const word : {"", "a long and secret wor", "a long and secret wordx", "x"}) {
+        EXPECT_EQ(client.ask({"auth", word}), wrong);
+    }
+    EXPECT_EQ(client.ask({"auth", "other", "a long and secret word"}), wrong);
+    EXPECT_EQ(client.ask({"get", "k"}), "-NOAUTH Authentication required.\r\n");
+    EXPECT_EQ(client.ask({"auth", "a long and secret word"}), "+OK\r\n");
+    EXPECT_EQ(client.ask({"get", "k"}), "$-1\r\n");
+    EXPECT_EQ(serving.server().resp_stats().denied, 5U);
+    // What is known of it ends with RESET.
+    EXPECT_EQ(client.ask({"reset"}), "+RESET\r\n");
+    EXPECT_EQ(client.ask({"get", "k"}), "-NOAUTH Authentication required.\r\n");
+    RawClient greeted = serving.client();
+    const std::string hello =
+        greeted.ask({"hello", "3", "auth", "default", "a long and secret word", "setname", "me"});
+    EXPECT_EQ(hello.substr(0, 4), "%7\r\n");
+    EXPECT_EQ(greeted.ask({"client", "getname"}), "$2\r\nme\r\n");
+    // A stranger may not say much.
+    RawClient stranger = serving.client();
+    ASSERT_TRUE(stranger.send("*100\r\n"));
+    EXPECT_EQ(stranger.rest(), "-ERR Protocol error: unauthenticated multibulk length\r\n");
+}
+
+TEST(RespDoor, ScansEveryKeyThatIsThereAllTheWhileHoweverItsValueChanges) {
+    DoorServing serving;
+    RawClient client = serving.client();
+    RawClient other = serving.client();
+    constexpr int keys = 3000;
+    for (int i = 0; i < keys; ++i) {
+        (void)client.ask({"set", "key:" + std::to_string(i), std::string(1000, 'v')});
+    }
+    std::set<std::string> seen;
+    std::string cursor = "0";
+    int next = 0;
+    do {
+        const std::string answer = client.ask({"scan", cursor, "count", "50"});
+        std::vector<std::string> lines;
+        for (std::size_t at = 0, end; (end = answer.find("\r\n", at)) != std::string::npos;
+             at = end + 2) {
+            lines.push_back(answer.substr(at, end - at));
+        }
+        cursor = lines.at(2);
+        for (std::size_t i = 5; i < lines.size(); i += 2) seen.insert(lines[i]);
+        // Those that lie behind go to where the walk has been: shorter values are before longer
+        // ones.
+        for (int i = 0; i < 60 && next < keys; ++i) {
+            (void)other.ask({"set", "key:" + std::to_string(keys - ++next), "short"});
+        }
+    } while (cursor != "0");
+    EXPECT_EQ(seen.size(), std::size_t{keys});
+}
+
+TEST(RespDoor, PicksAboutEveryKeyAsOften) {
+    DoorServing serving;
+    RawClient client = serving.client();
+    EXPECT_EQ(client.ask({"randomkey"}), "$-1\r\n");
+    for (int i = 0; i < 20; ++i) (void)client.ask({"set", "k" + std::to_string(i), "v"});
+    std::set<std::string> met;
+    for (int i = 0; i < 2000; ++i) met.insert(client.ask({"randomkey"}));
+    EXPECT_EQ(met.size(), 20U);
+}
+
+TEST(RespDoor, SetsIfEqual) {
+    DoorServing serving;
+    RawClient client = serving.client();
+    EXPECT_EQ(client.ask({"set", "k", "new", "ifeq", "old"}), "$-1\r\n");
+    EXPECT_EQ(client.ask({"set", "k", "old"}), "+OK\r\n");
+    EXPECT_EQ(client.ask({"set", "k", "new", "IFEQ", "other"}), "$-1\r\n");
+    EXPECT_EQ(client.ask({"set", "k", "new", "ifeq", "old"}), "+OK\r\n");
+    EXPECT_EQ(client.ask({"get", "k"}), "$3\r\nnew\r\n");
+}
+
+TEST(RespDoor, SaysOfOtherTypesThatThereAreStringsOnly) {
+    DoorServing serving;
+    RawClient client = serving.client();
+    EXPECT_NE(client.ask({"lpush", "l", "1"}).find("strings only"), std::string::npos);
+    EXPECT_NE(client.ask({"ZADD", "z", "1", "a"}).find("strings only"), std::string::npos);
+}
+
+class RespThreads : public testing::TestWithParam<std::uint32_t> {};
+INSTANTIATE_TEST_SUITE_P(Counts, RespThreads, testing::Values(1U, 4U));
+
+TEST_P(RespThreads, CountsRightWhereManyCount) {
+    DoorServing serving{of_threads(GetParam())};
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 4; ++t) {
+        threads.emplace_back([&] {
+            RawClient client = serving.client();
+            for (int i = 0; i < 2000; ++i) ASSERT_TRUE(client.ask({"incr", "n"}).starts_with(':'));
+        });
+    }
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_EQ(serving.client().ask({"get", "n"}), "$4\r\n8000\r\n");
+}
+
+// Sets two keys alike, and renames, in one step for all: nobody sees one of both.
+TEST_P(RespThreads, ShowsTransactionsAsOneStep) {
+    DoorServing serving{of_threads(GetParam())};
+    (void)serving.client().ask({"mset", "a", "0", "b", "0"});
+    std::atomic<bool> ends{false};
+    std::vector<std::thread> writers;
+    for (int t = 0; t < 2; ++t) {
+        writers.emplace_back([&, t] {
+            RawClient client = serving.client();
+            for (int i = 0; !ends; ++i) {
+                const std::string value = std::to_string(2 * i + t);
+                if (i % 2 == 0) {
+                    (void)client.ask({"mset", "a", value, "b", value});
+                } else {
+                    (void)client.send(request_of({"multi"}) + request_of({"set", "a", value}) +
+                                      request_of({"set", "b", value}) + request_of({"exec"}));
+                    for (int n = 0; n < 4; ++n) (void)client.answer();
+                }
+            }
+        });
+    }
+    RawClient reader = serving.client();
+    for (int i = 0; i < 3000; ++i) {
+        const std::string both = reader.ask({"mget", "a", "b"});
+        const std::size_t half = (both.size() - 4) / 2;
+        ASSERT_EQ(both.substr(4, half), both.substr(4 + half)) << both;
+    }
+    ends = true;
+    for (std::thread& writer : writers) writer.join();
+}
+
+// A counter by WATCH, as it is done without INCR: none is lost.
+TEST_P(RespThreads, LosesNoChangeThatWasWatched) {
+    DoorServing serving{of_threads(GetParam())};
+    Client ours = serving.own_client();
+    ASSERT_TRUE(ours.set(bytes("n"), bytes("0"), in_time()).ok());
+    constexpr int each = 300;
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 3; ++t) {
+        threads.emplace_back([&] {
+            RawClient client = serving.client();
+            for (int done = 0; done < each;) {
+                (void)client.ask({"watch", "n"});
+                const std::string answer = client.ask({"get", "n"});
+                const int now = std::stoi(answer.substr(answer.find('\n') + 1));
+                (void)client.ask({"multi"});
+                (void)client.ask({"set", "n", std::to_string(now + 1)});
+                if (client.ask({"exec"}) != "*-1\r\n") ++done;
+            }
+        });
+    }
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_EQ(value_by(ours, "n"), std::to_string(3 * each));
+}
+
+TEST_P(RespThreads, ListsTheConnectionsOfAllThreads) {
+    DoorServing serving{of_threads(GetParam())};
+    std::vector<RawClient> clients;
+    for (int i = 0; i < 8; ++i) {
+        clients.push_back(serving.client());
+        (void)clients.back().ask({"client", "setname", "me" + std::to_string(i)});
+    }
+    const std::string list = clients.front().ask({"client", "list"});
+    for (int i = 0; i < 8; ++i) {
+        EXPECT_NE(list.find("name=me" + std::to_string(i)), std::string::npos) << list;
+    }
+}
+
+TEST(RespDoor, IsInTheServersStatistics) {
+    DoorServing serving;
+    RawClient client = serving.client();
+    for (int i = 0; i < 100; ++i) (void)client.ask({"ping"});
+    Client ours = serving.own_client();
+    std::string lines;
+    ASSERT_TRUE(ours.stats(lines, in_time()).ok());
+    EXPECT_NE(lines.find("resp_connections 1\n"), std::string::npos) << lines;
+    EXPECT_NE(lines.find("resp_commands 100\n"), std::string::npos) << lines;
+    EXPECT_GE(serving.server().resp_times().timed, 3U);
+}
+
+}  // namespace
+}  // namespace millrace::kv
