@@ -11,6 +11,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <new>
@@ -31,6 +32,7 @@
 #include "millrace/base/error.hpp"
 #include "millrace/base/own_threads.hpp"
 #include "millrace/base/signals.hpp"
+#include "millrace/base/thread_bell.hpp"
 #include "millrace/base/uncancelled.hpp"
 #include "millrace/base/wait.hpp"
 
@@ -84,6 +86,8 @@ std::string line_of(LogLevel level, std::string_view component, std::string_view
 /// Called by the queue's thread only, hence no lock.
 class ErrorOutput final : public spdlog::sinks::base_sink<spdlog::details::null_mutex> {
   public:
+    /// `linger` is called behind each line.
+    explicit ErrorOutput(std::function<void()> linger) : linger_{std::move(linger)} {}
     [[nodiscard]] std::size_t written() const noexcept {
         return written_.load(std::memory_order_acquire);
     }
@@ -92,10 +96,12 @@ class ErrorOutput final : public spdlog::sinks::base_sink<spdlog::details::null_
     void sink_it_(const spdlog::details::log_msg& message) override {
         write_out({message.payload.data(), message.payload.size()});
         written_.fetch_add(1, std::memory_order_release);
+        linger_();
     }
     void flush_() override {}
 
   private:
+    std::function<void()> linger_;
     std::atomic<std::size_t> written_{0};
 };
 
@@ -104,25 +110,23 @@ class Queue {
     Queue()
         : pool_{std::make_shared<spdlog::details::thread_pool>(
               queue_lines, 1, [] { [[maybe_unused]] static thread_local const OwnThread own; })},
-          output_{std::make_shared<ErrorOutput>()},
+          output_{std::make_shared<ErrorOutput>([this] { linger(); })},
           logger_{std::make_shared<spdlog::async_logger>(
               "millrace", output_, pool_, spdlog::async_overflow_policy::overrun_oldest)} {
         logger_->set_level(spdlog::level::trace);
     }
 
     void push(const std::string& line) {
-        queued_.fetch_add(1, std::memory_order_relaxed);
+        queued_.fetch_add(1, std::memory_order_seq_cst);
+        bell_.ring();
         logger_->log(spdlog::level::info, spdlog::string_view_t{line.data(), line.size()});
     }
 
     void flush() noexcept {
         const std::size_t queued = queued_.load(std::memory_order_relaxed);
         NapParker parker;
-        const auto drained = [&] {
-            return output_->written() + pool_->overrun_counter() >= queued;
-        };
-        if (wait_until(drained, Deadline::after(std::chrono::seconds{1}), WaitPolicy::blocking(),
-                       parker) != Status::ok) {
+        if (wait_until([&] { return has_passed(queued); }, Deadline::after(std::chrono::seconds{1}),
+                       WaitPolicy::blocking(), parker) != Status::ok) {
             write_out("millrace: the log's output does not take its lines; some are lost\n");
         }
         const std::size_t dropped = pool_->overrun_counter();
@@ -136,6 +140,24 @@ class Queue {
     }
 
   private:
+    [[nodiscard]] bool has_passed(std::size_t lines) const {
+        return output_->written() + pool_->overrun_counter() >= lines;
+    }
+    /// By the queue's thread, until there are lines again: in spdlog's own wait nobody would find
+    /// that the program has no thread any more.
+    void linger() {
+        const auto has_none = [this] {
+            return has_passed(queued_.load(std::memory_order_seq_cst));
+        };
+        while (has_none()) {
+            bell_.announce();
+            if (has_none()) bell_.sleep(std::chrono::seconds{1});
+            bell_.retract();
+            end_with_program();
+        }
+    }
+
+    ThreadBell bell_;
     std::shared_ptr<spdlog::details::thread_pool> pool_;
     std::shared_ptr<ErrorOutput> output_;
     std::shared_ptr<spdlog::async_logger> logger_;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -167,6 +168,17 @@ MILLRACE_CHILD(log_at_exit) {
 
 TEST(Log, WritesWhatIsQueuedWhenTheProcessExits) {
     EXPECT_THAT(output_of("log_at_exit"), HasSubstr("last words"));
+}
+
+MILLRACE_CHILD(log_and_leave) {
+    log(LogLevel::error, "test", "written");
+    flush_log();
+    pthread_exit(nullptr);
+}
+
+TEST(Log, KeepsNoProcessWhoseThreadsHaveEnded) {
+    auto child = ChildProcess::start("log_and_leave");
+    EXPECT_TRUE(child.wait().success());
 }
 
 MILLRACE_CHILD(log_forks) {

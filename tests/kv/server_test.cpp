@@ -205,73 +205,68 @@ TEST_P(KvServer, TakesManyRequestsAtOnce) {
     EXPECT_EQ(client.outstanding(), 0U);
 }
 
-TEST_P(KvServer, GetsManyKeysByOneCall) {
-    Serving serving{options()};
-    message::ClientOptions chosen = client_options();
+/// A client that asks for at most eight at a time.
+[[nodiscard]] Client narrow_client(Serving& serving, message::ClientOptions chosen) {
     chosen.window = 8;
-    Client client = serving.client(chosen);
-    std::vector<std::string> names;
-    std::vector<std::span<const std::byte>> keys;
-    for (int i = 0; i < 300; ++i) names.push_back("key " + std::to_string(i));
-    names[7] = "";  // no key
-    for (const std::string& name : names) {
-        keys.push_back(bytes(name));
-        if (name.size() % 2 == 0 && !name.empty()) {
-            ASSERT_TRUE(client.set(bytes(name), bytes("of " + name), soon()).ok());
-        }
-    }
-    for (int round = 0; round < 2; ++round) {
-        std::vector<int> told(names.size());
-        ASSERT_EQ(
-            client.multi_get(
-                keys,
-                [&](std::size_t index, const Result& result, std::span<const std::byte> value) {
-                    ++told[index];
-                    const std::string& name = names[index];
-                    if (name.size() % 2 == 0 && !name.empty()) {
-                        EXPECT_TRUE(result.ok());
-                        EXPECT_EQ(text(value), "of " + name);
-                    } else {
-                        EXPECT_EQ(result.code, Code::key_error);
-                    }
-                },
-                soon()),
-            base::Status::ok);
-        EXPECT_EQ(told, std::vector<int>(names.size(), 1));
-    }
+    return serving.client(chosen);
 }
-
-/// That each of these, and none of what was asked for before, is answered.
-void gets_these_alone(Client& client, const std::vector<std::string>& names) {
+[[nodiscard]] std::vector<std::string> numbered_names(int count) {
+    std::vector<std::string> names;
+    for (int i = 0; i < count; ++i) names.push_back("key " + std::to_string(i));
+    return names;
+}
+[[nodiscard]] std::vector<std::span<const std::byte>> keys_of(
+    const std::vector<std::string>& names) {
     std::vector<std::span<const std::byte>> keys;
     for (const std::string& name : names) keys.push_back(bytes(name));
+    return keys;
+}
+void set_it(Client& client, const std::string& name) {
+    ASSERT_TRUE(client.set(bytes(name), bytes("of " + name), soon()).ok());
+}
+/// That each of these, and none of what was asked for before, is answered: with what set_it() has
+/// set, or, where `is_set(name)` says false, with none.
+template <class IsSet>
+void gets_these_alone(Client& client, const std::vector<std::string>& names, IsSet&& is_set) {
     std::vector<int> told(names.size());
     EXPECT_EQ(client.multi_get(
-                  keys,
+                  keys_of(names),
                   [&](std::size_t index, const Result& result, std::span<const std::byte> value) {
                       ASSERT_LT(index, told.size());
                       ++told[index];
-                      EXPECT_TRUE(result.ok());
-                      EXPECT_EQ(text(value), "of " + names[index]);
+                      const std::string& name = names[index];
+                      EXPECT_EQ(result.code, is_set(name) ? Code::ok : Code::key_error);
+                      EXPECT_EQ(text(value), is_set(name) ? "of " + name : "");
                   },
                   soon()),
               base::Status::ok);
     EXPECT_EQ(told, std::vector<int>(names.size(), 1));
     EXPECT_EQ(client.outstanding(), 0U);
 }
+void gets_these_alone(Client& client, const std::vector<std::string>& names) {
+    gets_these_alone(client, names, [](const std::string&) { return true; });
+}
+
+TEST_P(KvServer, GetsManyKeysByOneCall) {
+    Serving serving{options()};
+    Client client = narrow_client(serving, client_options());
+    std::vector<std::string> names = numbered_names(300);
+    names[7] = "";  // no key
+    const auto is_set = [](const std::string& name) {
+        return name.size() % 2 == 0 && !name.empty();
+    };
+    for (const std::string& name : names) {
+        if (is_set(name)) set_it(client, name);
+    }
+    for (int round = 0; round < 2; ++round) gets_these_alone(client, names, is_set);
+}
 
 TEST_P(KvServer, HearsOfManyKeysThatWereGivenUpAndGivesTheirValuesToNoLaterCall) {
     Serving serving{options()};
-    message::ClientOptions chosen = client_options();
-    chosen.window = 8;
-    Client client = serving.client(chosen);
-    std::vector<std::string> names;
-    std::vector<std::span<const std::byte>> keys;
-    for (int i = 0; i < 20; ++i) names.push_back("key " + std::to_string(i));
-    for (const std::string& name : names) {
-        keys.push_back(bytes(name));
-        ASSERT_TRUE(client.set(bytes(name), bytes("of " + name), soon()).ok());
-    }
+    Client client = narrow_client(serving, client_options());
+    const std::vector<std::string> names = numbered_names(20);
+    const std::vector<std::span<const std::byte>> keys = keys_of(names);
+    for (const std::string& name : names) set_it(client, name);
     const auto nobody = [](std::size_t, const Result&, std::span<const std::byte>) { FAIL(); };
     serving.stop();  // so that nothing is answered
     base::Cancellation cancellation;

@@ -397,73 +397,84 @@ TEST(StreamReaders, WaitForAPlaceThatOtherCallsHaveTaken) {
     EXPECT_EQ(reader.next(part, patience()), Status::closed);
 }
 
-TEST(StreamEnds, ByAPartThatTheReaderCannotReadReachTheWriterOnceThereIsAPlaceToSaySo) {
-    std::mutex mutex;
-    std::optional<Sink<OddPart>> sink;
-    std::vector<Reply<Sum>> aside;
-    Running running{{}, [&](Server& server) {
-                        server.handle<CountOdd>([&](const Range&, Sink<OddPart> given) {
-                            const std::lock_guard guard{mutex};
-                            (void)given.write({});
-                            sink.emplace(std::move(given));
-                        });
-                        server.handle<Add>([&](const Pair&, Call<Add>& call) {
-                            const std::lock_guard guard{mutex};
-                            aside.push_back(call.defer());
-                        });
-                    }};
-    ClientOptions options;
-    options.messages.window = 2;
-    Client client = running.connect<CountOdd, Add>(options);
-    {
-        auto reader = client.open<CountOdd>({}, patience(), 1);
-        while (client.outstanding() != 0) ASSERT_EQ(client.wait(patience()), Status::ok);
-        for (std::uint64_t i = 0; i < 2; ++i) {
-            ASSERT_EQ(client.submit<Add>(
+/// A stream of P of which one part has come, and whose reader has no place to say anything: its
+/// client's window is full of calls that are put aside.
+template <class P>
+class WithoutAPlace {
+  public:
+    using Part = typename P::Part;
+    [[nodiscard]] StreamReader<P> open() {
+        auto reader = client.open<P>({}, patience(), 1);
+        while (client.outstanding() != 0 && client.wait(patience()) == Status::ok) {
+        }
+        for (std::uint64_t i = 0; i < window; ++i) {
+            EXPECT_EQ(client.submit<Add>(
                           {i, i}, [](const Result<Sum>&) {}, patience()),
                       Status::ok);
         }
+        return reader;
+    }
+    /// Each of them, once all have come.
+    void answer() {
+        ASSERT_TRUE(comes_true([&] {
+            const std::lock_guard guard{mutex_};
+            return aside_.size() == window;
+        }));
+        for (Reply<Sum>& reply : aside_) EXPECT_EQ(reply.answer({}), Status::ok);
+        for (std::uint64_t i = 0; i < window; ++i) {
+            ASSERT_EQ(client.wait(patience()), Status::ok);
+        }
+        EXPECT_EQ(client.wait(patience()), Status::empty);
+    }
+    /// Once its part has come.
+    [[nodiscard]] Sink<Part>& sink() {
+        const std::lock_guard guard{mutex_};
+        return *sink_;
+    }
+
+  private:
+    static constexpr std::uint64_t window = 2;
+    [[nodiscard]] static ClientOptions options() {
+        ClientOptions options;
+        options.messages.window = window;
+        return options;
+    }
+
+    std::mutex mutex_;
+    std::optional<Sink<Part>> sink_;  ///< guarded by mutex_
+    std::vector<Reply<Sum>> aside_;   ///< likewise
+    Running running_{{}, [this](Server& server) {
+                         server.handle<P>([this](const Range&, Sink<Part> given) {
+                             const std::lock_guard guard{mutex_};
+                             (void)given.write({});
+                             sink_.emplace(std::move(given));
+                         });
+                         server.handle<Add>([this](const Pair&, Call<Add>& call) {
+                             const std::lock_guard guard{mutex_};
+                             aside_.push_back(call.defer());
+                         });
+                     }};
+
+  public:
+    Client client = running_.connect<P, Add>(options());
+};
+
+TEST(StreamEnds, ByAPartThatTheReaderCannotReadReachTheWriterOnceThereIsAPlaceToSaySo) {
+    WithoutAPlace<CountOdd> ends;
+    {
+        auto reader = ends.open();
         OddPart part;
         ASSERT_EQ(reader.next(part, patience()), Status::peer_lost);
         EXPECT_EQ(reader.error().code, Code::bad_answer);
-        EXPECT_TRUE(sink->is_wanted()) << "the window was full of calls: nothing could be said";
+        EXPECT_TRUE(ends.sink().is_wanted()) << "the window was full of calls: nothing was said";
     }
-    ASSERT_TRUE(comes_true([&] {
-        const std::lock_guard guard{mutex};
-        return aside.size() == 2;
-    }));
-    for (Reply<Sum>& reply : aside) EXPECT_EQ(reply.answer({}), Status::ok);
-    ASSERT_EQ(client.wait(patience()), Status::ok);
-    ASSERT_EQ(client.wait(patience()), Status::ok);
-    EXPECT_EQ(client.wait(patience()), Status::empty);
-    EXPECT_TRUE(comes_true([&] { return !sink->is_wanted(); }));
+    ends.answer();
+    EXPECT_TRUE(comes_true([&] { return !ends.sink().is_wanted(); }));
 }
 
 TEST(StreamReaders, WaitForAPlaceUntilTheirDeadline) {
-    std::mutex mutex;
-    std::optional<Sink<Pair>> sink;
-    std::vector<Reply<Sum>> aside;
-    Running running{{}, [&](Server& server) {
-                        server.handle<Count>([&](const Range&, Sink<Pair> given) {
-                            const std::lock_guard guard{mutex};
-                            (void)given.write({});
-                            sink.emplace(std::move(given));
-                        });
-                        server.handle<Add>([&](const Pair&, Call<Add>& call) {
-                            const std::lock_guard guard{mutex};
-                            aside.push_back(call.defer());
-                        });
-                    }};
-    ClientOptions options;
-    options.messages.window = 2;
-    Client client = running.connect<Count, Add>(options);
-    auto reader = client.open<Count>({}, patience(), 1);
-    while (client.outstanding() != 0) ASSERT_EQ(client.wait(patience()), Status::ok);
-    for (std::uint64_t i = 0; i < 2; ++i) {
-        ASSERT_EQ(client.submit<Add>(
-                      {i, i}, [](const Result<Sum>&) {}, patience()),
-                  Status::ok);
-    }
+    WithoutAPlace<Count> ends;
+    auto reader = ends.open();
     Pair part;
     ASSERT_EQ(reader.next(part, patience()), Status::ok);
     EXPECT_EQ(reader.next(part, Deadline::after(2ms)), Status::timed_out);

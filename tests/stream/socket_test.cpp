@@ -1126,8 +1126,8 @@ TEST(StreamDescriptor, OfBothEndsGoesQuietWhereNothingIsNew) {
     Completion done;
     const auto look_near = [&] { ASSERT_EQ(pair.near->poll(done), Status::empty); };
     const auto look_far = [&] { ASSERT_EQ(pair.far->poll(done), Status::empty); };
-    ASSERT_TRUE(test::both_go_quiet(pair.near->descriptor(), look_near, pair.far->descriptor(),
-                                    look_far));
+    ASSERT_TRUE(
+        test::both_go_quiet(pair.near->descriptor(), look_near, pair.far->descriptor(), look_far));
     // An end that goes on looking, and finds nothing, leaves the other one alone, too.
     const std::uint64_t before = pair.near->stats().events_sent;
     for (int i = 0; i < 10'000; ++i) look_near();
