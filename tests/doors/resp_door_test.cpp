@@ -24,8 +24,6 @@ ServerOptions of_threads(std::uint32_t count) {
     return options;
 }
 
-base::Deadline in_time() { return base::Deadline::after(test::patience); }
-
 std::string value_by(Client& client, std::string_view key) {
     std::string value = "none";
     (void)client.get(
