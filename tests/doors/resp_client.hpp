@@ -7,6 +7,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <cstdint>
 #include <cstring>
 #include <initializer_list>
 #include <memory>
@@ -26,6 +27,8 @@
 namespace millrace::kv {
 
 using Words = std::vector<std::string>;
+
+inline base::Deadline in_time() { return base::Deadline::after(test::patience); }
 
 /// As a client sends it.
 inline std::string request_of(const Words& words) {
@@ -170,6 +173,8 @@ class DoorServing {
   private:
     static ServerOptions with_door(ServerOptions options, const std::string& path) {
         options.doors.resp = connect::Address::unix_socket(path);
+        // So that valgrind has the addresses that a store asks for.
+        options.store.memory_bytes = std::uint64_t{64} << 20;
         // No device is needed for what is tested here.
         options.messages.transports = connect::Transport::tcp;
         return options;

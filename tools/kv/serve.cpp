@@ -66,6 +66,11 @@ int run_kv_serve(const KvServeOptions& options) {
     const message::ServerStats served = server.stats();
     fmt::print("served {} requests of {} clients; {} items, {} bytes of memory\n", served.requests,
                served.joined, store.items, store.memory_bytes);
+    if (server.resp_address() != nullptr) {
+        const kv::DoorStats door = server.resp_stats();
+        fmt::print("answered {} commands of {} connections of Redis' clients\n", door.commands,
+                   door.accepted);
+    }
     if (closed != base::Status::ok) {
         fmt::print(stderr, "millrace kv serve: some clients did not take their last answers\n");
     }
