@@ -84,7 +84,7 @@ struct BarOptions {
 
 /// The groups that bars may belong to, in the order of the work.
 inline constexpr std::string_view bar_groups[] = {"foundation", "soft", "flow", "structures",
-                                                  "messaging",  "rpc",  "kv",   "stream"};
+                                                  "messaging",  "rpc",  "kv",   "stream", "busy"};
 
 /// Measures the bars and prints one line each: name, measured, spread, limit, `ok` or `short` (or
 /// `reported`).

@@ -172,6 +172,17 @@ Cores two_cores() {
                 "give it two cores (taskset, cpuset): both sides of a measurement spin"};
 }
 
+void share_two_cores() {
+    const Cores cores = two_cores();
+    cpu_set_t both;
+    CPU_ZERO(&both);
+    CPU_SET(cores.first, &both);
+    CPU_SET(cores.second, &both);
+    if (::sched_setaffinity(0, sizeof both, &both) != 0) {
+        base::throw_errno(errno, "share two cores", "this thread", "allow this process both");
+    }
+}
+
 void Pair::meet() {
     ++met_;
     control_->sides[static_cast<std::size_t>(side_)].met.store(met_, std::memory_order_release);

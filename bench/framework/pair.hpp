@@ -30,6 +30,9 @@ struct Cores {
 /// Throws base::Error (unsupported) if this process has a single core.
 [[nodiscard]] Cores two_cores();
 
+/// From here on this thread, and those that it makes, run where they like of the two.
+void share_two_cores();
+
 struct PairOptions {
     std::size_t shared_bytes = 0;  ///< zeroed, shared between both sides, page-aligned
     std::chrono::milliseconds deadline{20'000};

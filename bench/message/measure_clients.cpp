@@ -26,16 +26,6 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// From here on this thread, and those that it makes, run where they like of the two.
-void share_two_cores() {
-    const Cores cores = two_cores();
-    cpu_set_t both;
-    CPU_ZERO(&both);
-    CPU_SET(cores.first, &both);
-    CPU_SET(cores.second, &both);
-    require(sched_setaffinity(0, sizeof both, &both) == 0, "two cores");
-}
-
 const auto echo = [](message::Request& request) { (void)request.answer(request.payload()); };
 
 double processor_seconds() {
