@@ -167,7 +167,7 @@ void add_kv(CLI::App& parent, Action& chosen) {
         "kv",
         "Repeat the evaluation of work 002, chapter 4, on the soft device and over sockets: "
         "clients "
-        "from 1 to 70, polling, blocking and adaptive, beside memcached and what the work found. "
+        "from 1 to 70, polling, blocking and by default, beside memcached and what the work found. "
         "Exit status 1 if a point failed");
     auto options = add_study_options(*command);
     auto get_percent = std::make_shared<unsigned>(95);

@@ -37,15 +37,13 @@ void add_choice(CLI::App& command, const char* name, const std::vector<std::stri
 
 /// `--wait` of those who wait.
 void add_wait(CLI::App& command, base::WaitPolicy& policy) {
-    add_choice(
-        command, "--wait", {"poll", "block", "adaptive"},
-        "poll: never sleep; block: sleep at once; adaptive (default): look for a while, then "
-        "sleep",
-        [&policy](const std::string& word) {
-            policy = word == "poll"    ? base::WaitPolicy::polling()
-                     : word == "block" ? base::WaitPolicy::blocking()
-                                       : base::WaitPolicy{.moves = policy.moves};
-        });
+    add_choice(command, "--wait", {"poll", "block", "default"},
+               "poll: never sleep; block: sleep at once; default: look for a while, then sleep",
+               [&policy](const std::string& word) {
+                   policy = word == "poll"    ? base::WaitPolicy::polling()
+                            : word == "block" ? base::WaitPolicy::blocking()
+                                              : base::WaitPolicy{.moves = policy.moves};
+               });
 }
 
 /// `--requests` and `--answers` of a client, which are for `rc`.

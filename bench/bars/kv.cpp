@@ -92,14 +92,14 @@ CrowdCase crowd_of(unsigned clients, base::WaitPolicy wait) {
 double per_second_of(unsigned clients, base::WaitPolicy wait) {
     return measure_crowd(crowd_of(clients, wait)).operations_per_second;
 }
-Bar adaptive_with(unsigned clients) {
+Bar default_wait_with(unsigned clients) {
     return ratio_bar(
         "kv",
-        fmt::format("requests a second of {} clients who adapt to the better of polling and "
-                    "blocking",
+        fmt::format("requests a second of {} clients by the default wait to the better of polling "
+                    "and blocking",
                     clients),
         0.9, Sense::at_least,
-        {"adaptive", [clients] { return per_second_of(clients, {.moves = true}); }, "1/s"},
+        {"default", [clients] { return per_second_of(clients, {.moves = true}); }, "1/s"},
         {"better",
          [clients] {
              return std::max(per_second_of(clients, base::WaitPolicy::polling()),
@@ -107,12 +107,12 @@ Bar adaptive_with(unsigned clients) {
          },
          "1/s"});
 }
-const BarRegistration adaptive[] = {
-    BarRegistration{adaptive_with(1)},  BarRegistration{adaptive_with(2)},
-    BarRegistration{adaptive_with(4)},  BarRegistration{adaptive_with(8)},
-    BarRegistration{adaptive_with(16)}, BarRegistration{adaptive_with(32)},
-    BarRegistration{adaptive_with(48)}, BarRegistration{adaptive_with(60)},
-    BarRegistration{adaptive_with(70)}};
+const BarRegistration default_wait[] = {
+    BarRegistration{default_wait_with(1)},  BarRegistration{default_wait_with(2)},
+    BarRegistration{default_wait_with(4)},  BarRegistration{default_wait_with(8)},
+    BarRegistration{default_wait_with(16)}, BarRegistration{default_wait_with(32)},
+    BarRegistration{default_wait_with(48)}, BarRegistration{default_wait_with(60)},
+    BarRegistration{default_wait_with(70)}};
 
 CrowdCase seventy() {
     CrowdCase chosen = crowd_of(70, {});

@@ -112,16 +112,16 @@ auto one_to_other(Spot above, Spot below, double low, double high) {
     };
 }
 
-/// The least over all crowds of a way's `adaptive` to the better of the others.
-auto adaptive_to_better(std::string label) {
+/// The least over all crowds of a way's `default wait` to the better of the others.
+auto default_to_better(std::string label) {
     return [=](const StudyView& view) -> std::optional<StudyVerdict> {
         std::optional<double> least;
         for (const std::size_t clients : crowds) {
-            const auto adaptive = view.get("adaptive", label, clients);
+            const auto by_default = view.get("default wait", label, clients);
             const auto polling = view.get("4.1", label, clients);
             const auto blocking = view.get("4.2", label, clients);
-            if (!adaptive || !polling || !blocking) continue;
-            const double part = *adaptive / std::max(*polling, *blocking);
+            if (!by_default || !polling || !blocking) continue;
+            const double part = *by_default / std::max(*polling, *blocking);
             least = std::min(least.value_or(part), part);
         }
         if (!least) return std::nullopt;
@@ -142,7 +142,7 @@ Study kv_study(unsigned get_percent) {
     };
     const Waits polling = waits_with(base::WaitPolicy::polling());
     const Waits blocking = waits_with(base::WaitPolicy::blocking());
-    const Waits adaptive = waits_with({});
+    const Waits by_default = waits_with({});
     const auto memcached =
         std::make_shared<Runs>([=](const std::string& mode, std::size_t clients) {
             CrowdCase chosen;
@@ -177,7 +177,7 @@ Study kv_study(unsigned get_percent) {
     const auto of_waits = [&](StudyFigure made, double CrowdResult::*value) {
         made.series = {curve_of("polling", polling.back(), value),
                        curve_of("blocking", blocking.back(), value),
-                       curve_of("adaptive", adaptive.back(), value)};
+                       curve_of("default wait", by_default.back(), value)};
         return made;
     };
     Study study;
@@ -197,15 +197,17 @@ Study kv_study(unsigned get_percent) {
         of_all(
             figure("4.2", "Throughput, blocking", "operations_per_second", "operations per second"),
             blocking, &CrowdResult::operations_per_second, true),
-        of_all(figure("adaptive", "Throughput, adaptive: to look for a while, then to sleep",
-                      "operations_per_second", "operations per second"),
-               adaptive, &CrowdResult::operations_per_second, true),
+        of_all(
+            figure("default wait", "Throughput, default wait: to look for a while, then to sleep",
+                   "operations_per_second", "operations per second"),
+            by_default, &CrowdResult::operations_per_second, true),
         of_all(figure("4.3", "Mean latency, polling", "mean_us", "us"), polling,
                &CrowdResult::mean_us),
         of_all(figure("4.6", "Mean latency, blocking", "mean_us", "us"), blocking,
                &CrowdResult::mean_us),
-        of_all(figure("adaptive p99", "99th percentile of latency, adaptive", "p99_us", "us"),
-               adaptive, &CrowdResult::p99_us),
+        of_all(
+            figure("default wait p99", "99th percentile of latency, default wait", "p99_us", "us"),
+            by_default, &CrowdResult::p99_us),
         of_waits(figure("waiting", "Throughput of mailboxes by how both ends wait",
                         "operations_per_second", "operations per second"),
                  &CrowdResult::operations_per_second),
@@ -370,11 +372,11 @@ Study kv_study(unsigned get_percent) {
     };
     for (const Way& way : ways) {
         study.findings.push_back(
-            {"6", "adaptive",
-             fmt::format("(beyond the work) over {}, waiting that adapts is as good as the better "
-                         "of both",
+            {"6", "default wait",
+             fmt::format("(beyond the work) over {}, the default wait is as good as the better of "
+                         "both",
                          way.label),
-             "at least 0.9 of it with every crowd", adaptive_to_better(way.label)});
+             "at least 0.9 of it with every crowd", default_to_better(way.label)});
     }
     for (StudyFinding& one : findings_beyond_the_work()) study.findings.push_back(std::move(one));
     return study;

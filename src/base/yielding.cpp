@@ -56,7 +56,14 @@ Yields yields_of_process() noexcept {
     return instance;
 }
 
-bool Yielding::offer() noexcept {
+bool Yielding::may_offer(std::uint64_t now) const noexcept {
+    if (how_ == Yields::as_needed) {
+        return !contention_of_process.is_busy(now);
+    }
+    return how_ == Yields::always;
+}
+
+Taken Yielding::offer() noexcept {
     const std::uint64_t before = ticks();
     sched_yield();
     count_system_call();
@@ -64,7 +71,7 @@ bool Yielding::offer() noexcept {
     return note(now, now - before);
 }
 
-bool Yielding::note(std::uint64_t now, std::uint64_t away) noexcept {
+Taken Yielding::note(std::uint64_t now, std::uint64_t away) noexcept {
     const bool was_taken = away >= times().taken;
     if (how_ == Yields::always || was_taken) {
         rest_ = 0;
@@ -72,7 +79,8 @@ bool Yielding::note(std::uint64_t now, std::uint64_t away) noexcept {
         rest_ = std::min(std::max(2 * rest_, times().first_rest), times().longest_rest);
     }
     due_ = now + rest_;
-    return was_taken;
+    if (!was_taken) return Taken::not_at_all;
+    return contention_of_process.came_back(now, away);
 }
 
 }  // namespace millrace::base

@@ -30,7 +30,6 @@
 #include "millrace/base/log.hpp"
 #include "millrace/base/statistics.hpp"
 #include "millrace/base/system_calls.hpp"
-#include "millrace/base/wait_figures.hpp"
 #include "nesting.hpp"
 #include "timer.hpp"
 #include "waiting.hpp"
@@ -47,20 +46,16 @@ constexpr std::uint64_t bell_id = 0;
 constexpr std::uint64_t timer_id = 1;
 constexpr std::uint64_t first_id = 2;
 
-/// Figures of the page before those of waits.
-constexpr std::size_t first_of_waits = 4;
-
 /// What other processes see of a hub. Null, and a line in the log: there is no memory for it.
-[[nodiscard]] std::unique_ptr<base::StatisticsPage> page_of_hub(bool adapts) noexcept {
+[[nodiscard]] std::unique_ptr<base::StatisticsPage> page_of_hub() noexcept {
     using enum base::FigureKind;
     constexpr base::Figure figures[] = {{"calls", counter},
                                         {"looks", counter},
                                         {"sleeps", counter},
                                         {"members", gauge},
                                         {"ns of a turn", histogram}};
-    static_assert(std::size(figures) == first_of_waits + 1);
     try {
-        return std::make_unique<base::StatisticsPage>("hub", base::with_waits(figures, adapts));
+        return std::make_unique<base::StatisticsPage>("hub", figures);
     } catch (const std::exception& error) {
         base::log(base::LogLevel::warn, "connect", "a hub has no statistics page: {}",
                   error.what());
@@ -115,11 +110,9 @@ struct Hub::State {
     std::atomic<bool> has_posted{false};
     std::atomic<bool> stopping{false};
     std::atomic<bool> asleep{false};
-    base::WaitEstimate waits;
     std::atomic<bool> nested{false};  ///< another loop waits for the descriptor
     Stats stats;
-    const std::unique_ptr<base::StatisticsPage> page = page_of_hub(options.wait.adapts);
-    base::WaitsToShow waits_to_show;
+    const std::unique_ptr<base::StatisticsPage> page = page_of_hub();
     std::uint64_t turn_began = 0;  ///< in ticks; 0: not looked at yet
     const double ns_per_tick =
         1e6 / static_cast<double>(base::ticks_in(std::chrono::milliseconds{1}));
@@ -232,10 +225,6 @@ struct Hub::State {
             page->histogram(0).record(
                 static_cast<std::uint64_t>(static_cast<double>(took) * ns_per_tick));
         }
-    }
-    void show_waits() noexcept {
-        if (page == nullptr || !waits_to_show.is_due(stats.sleeps)) return;
-        base::show_waits(*page, first_of_waits, waits.facts());
     }
     /// The kernel wakes us for the next timer.
     void set_alarm() noexcept {
@@ -450,7 +439,6 @@ Status Hub::rest(const base::Deadline& deadline) {
         [[nodiscard]] std::chrono::nanoseconds patience() const noexcept override {
             return std::chrono::nanoseconds::max();
         }
-        [[nodiscard]] base::WaitEstimate* estimate() noexcept override { return &hub_->waits; }
 
       private:
         State* hub_;
@@ -463,7 +451,6 @@ Status Hub::rest(const base::Deadline& deadline) {
         return hub.served != hub.taken;
     };
     const Status status = base::wait_until(is_due, deadline, hub.options.wait, sleeper);
-    if (hub.options.wait.adapts) hub.show_waits();
     if (status == Status::ok && hub.stopping.exchange(false, std::memory_order_acq_rel)) {
         return Status::closed;
     }
@@ -515,10 +502,6 @@ int Hub::descriptor() {
     return state_->epoll.get();
 }
 
-Hub::Stats Hub::stats() const noexcept {
-    Stats stats = state_->stats;
-    if (state_->options.wait.adapts) stats.waits = state_->waits.facts();
-    return stats;
-}
+Hub::Stats Hub::stats() const noexcept { return state_->stats; }
 
 }  // namespace millrace::connect

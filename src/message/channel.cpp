@@ -337,9 +337,7 @@ void Channel::fall_asleep() {
 
 ChannelStats Channel::stats() const {
     core_->show();
-    const ChannelStats stats = core_->stats();
-    if (core_->options.wait.adapts && !core_->halves_wait) core_->show_waits(stats.waits);
-    return stats;
+    return core_->stats();
 }
 
 std::string Channel::explain() const { return core_->explain(); }
@@ -371,19 +369,12 @@ std::string Channel::Core::explain() const {
             : fmt::format("{} receives of {} bytes {}to receive into",
                           core.options.ring_bytes / core.ways.slot_bytes, core.ways.slot_bytes,
                           core.ways.shared != nullptr ? "of a shared queue " : "");
-    std::string waits;
-    if (core.options.wait.adapts) {
-        const base::WaitFacts facts = core.sleeper->waits();
-        waits = fmt::format("\nwaits: the last one {} (expected gap {} us, a wake-up {} us)",
-                            base::describe(facts.reason), facts.expected_gap.count() / 1000,
-                            facts.wake_up_cost.count() / 1000);
-    }
     return fmt::format(
         "{}\nmessage channel: {}, {} to send into; messages of up to {} bytes travel in one piece; "
         "the peer is told of {} consumed bytes at a time and can ask\ncarrier: {}, because {}; "
-        "{}{}",
+        "{}",
         core.link.explain(), receives, core.writer.size(), core.max_piece(), core.credit_due,
-        core.stores ? "store" : "post", core.carrier.reason(), how, waits);
+        core.stores ? "store" : "post", core.carrier.reason(), how);
 }
 
 }  // namespace millrace::message

@@ -326,12 +326,6 @@ base::Status Channel::Core::find_piece(Piece& piece, bool look_well) noexcept {
 }
 
 ChannelStats Channel::Core::stats() const noexcept {
-    ChannelStats stats = counted();
-    if (options.wait.adapts) stats.waits = sleeper->waits();
-    return stats;
-}
-
-ChannelStats Channel::Core::counted() const noexcept {
     ChannelStats stats = counts;
     stats.messages_sent = counts.pieces_sent - partial_pieces_sent;
     stats.messages_received = counts.pieces_received - partial_pieces;
@@ -345,7 +339,7 @@ ChannelStats Channel::Core::counted() const noexcept {
 
 void Channel::Core::show() noexcept {
     shown_pieces = counts.pieces_sent + counts.pieces_received;
-    const ChannelStats now = counted();
+    const ChannelStats now = stats();
     const std::uint64_t values[] = {now.messages_sent,  now.bytes_sent,     now.messages_received,
                                     now.bytes_received, now.pieces_sent,    now.pieces_received,
                                     now.frame_writes,   now.other_writes,   now.credit_writes,
@@ -353,13 +347,6 @@ void Channel::Core::show() noexcept {
                                     now.events_sent,    now.events_received};
     static_assert(std::size(values) == own_figures);
     statistics.set(values);
-    if (options.wait.adapts && !halves_wait && waits_to_show.is_due(now.sleeps)) {
-        show_waits(sleeper->waits());
-    }
-}
-
-void Channel::Core::show_waits(const base::WaitFacts& facts) noexcept {
-    base::show_waits(statistics, own_figures, facts);
 }
 
 base::Status Channel::Core::look_around(Piece& piece) noexcept {

@@ -24,7 +24,6 @@
 #include "millrace/base/sole_use.hpp"
 #include "millrace/base/statistics.hpp"
 #include "millrace/base/status.hpp"
-#include "millrace/base/wait_figures.hpp"
 #include "millrace/connect/link.hpp"
 #include "millrace/connect/readiness.hpp"
 #include "millrace/message/channel.hpp"
@@ -515,12 +514,10 @@ struct Channel::Core {
         return window.is_copy() ? window.failure() : why_failed;
     }
     [[nodiscard]] ChannelStats stats() const noexcept;
-    [[nodiscard]] ChannelStats counted() const noexcept;  ///< without what is known of waits
     [[nodiscard]] std::string explain() const;
     /// Brings the statistics page up to date. Called when there is nothing to do, now and then
     /// else.
     void show() noexcept;
-    void show_waits(const base::WaitFacts& facts) noexcept;  ///< if they adapt
     void show_now_and_then() noexcept {
         if (counts.pieces_sent + counts.pieces_received - shown_pieces >= 4096) show();
     }
@@ -622,9 +619,7 @@ struct Channel::Core {
 
     std::string why_failed;
     std::uint64_t shown_pieces = 0;                 ///< sent and received, at the last show()
-    static constexpr std::size_t own_figures = 14;  ///< of its page, before those of waits
-    base::WaitsToShow waits_to_show;
-    bool halves_wait = false;  ///< they do, by estimates of their own, and show those
+    static constexpr std::size_t own_figures = 14;  ///< of its page
     base::StatisticsPage statistics;
     base::ForkWatch fork_watch{*this};
 };

@@ -20,7 +20,6 @@
 
 #include "batch.hpp"
 #include "line.hpp"
-#include "millrace/base/crowd.hpp"
 #include "millrace/base/forks.hpp"
 #include "millrace/base/peer_causality.hpp"
 #include "millrace/base/sole_use.hpp"
@@ -792,19 +791,17 @@ struct Client::State {
     /// for all before it: so it is offered behind each `turn`, less often while nobody takes it, in
     /// a moment in which an answer is under way anyhow.
     [[gnu::noinline]] void end_turn_if_due() noexcept {
-        static const std::uint64_t turn = base::ticks_in(std::chrono::microseconds{30});
-        static const std::uint64_t turn_in_crowd = base::ticks_in(base::Crowd::turn);
+        static const std::uint64_t turn = base::ticks_in(std::chrono::microseconds{40});
         std::uint64_t now = base::ticks();
         // By ring, waits_between more waits lie between two looks at the clock, each of which may
         // have taken most of a turn.
         const bool was_away = now - turn_seen > 2 * turn * (waits_between + 1);
         if (was_away || turns.due(now)) {
-            base::Crowd& crowd = base::crowd_of_process;
             if (!was_away) {
-                (void)crowd.offer(turns);
+                (void)turns.offer();
                 now = base::ticks();
             }
-            turns.begin(now, crowd.is_here(now) ? turn_in_crowd : turn);
+            turns.begin(now, turn);
         }
         turn_seen = now;
     }

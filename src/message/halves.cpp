@@ -27,9 +27,7 @@ struct SplitChannel {
     explicit SplitChannel(Channel whole)
         : channel{std::move(whole)},
           descriptor{channel.descriptor()},
-          policy{channel.core_->options.wait} {
-        channel.core_->halves_wait = true;
-    }
+          policy{channel.core_->options.wait} {}
     static Channel::Core& core_of(Channel& whole) noexcept { return *whole.core_; }
 
     /// `call(channel)`, while the other half makes none.
@@ -64,16 +62,8 @@ struct SplitChannel {
         });
     }
 
-    /// For the half whose waits these are.
-    [[nodiscard]] ChannelStats stats(const base::WaitEstimate& waits) {
-        ChannelStats counted = alone([](Channel& whole) { return whole.stats(); });
-        if (policy.adapts) counted.waits = waits.facts();
-        return counted;
-    }
-    /// By the half that receives, whose waits the page has: the two would take turns in it.
-    void show_waits() noexcept {
-        if (!policy.adapts || !waits_to_show.is_due(0)) return;
-        channel.core_->show_waits(waits_to_receive.facts());
+    [[nodiscard]] ChannelStats stats() {
+        return alone([](Channel& whole) { return whole.stats(); });
     }
 
     Channel channel;
@@ -81,9 +71,6 @@ struct SplitChannel {
     const base::WaitPolicy policy;
     base::Turn turn;
     bool sender_waits = false;  ///< guarded by turn
-    base::WaitEstimate waits_to_send;
-    base::WaitEstimate waits_to_receive;
-    base::WaitsToShow waits_to_show;
 };
 
 }  // namespace detail
@@ -95,14 +82,12 @@ namespace {
 /// naps before it looks again.
 class HalfSleeper final : public base::Parker {
   public:
-    HalfSleeper(int descriptor, base::WaitEstimate& estimate) noexcept
-        : descriptor_{descriptor}, estimate_{&estimate} {}
+    explicit HalfSleeper(int descriptor) noexcept : descriptor_{descriptor} {}
     void prepare() override {}
     void retract() override {}
     [[nodiscard]] std::chrono::nanoseconds patience() const noexcept override {
         return std::chrono::nanoseconds::max();
     }
-    [[nodiscard]] base::WaitEstimate* estimate() noexcept override { return estimate_; }
     void park(std::chrono::nanoseconds limit, const base::Cancellation* cancellation) override {
         if (std::exchange(was_woken_, false)) {
             nap_.park(limit, cancellation);
@@ -122,17 +107,16 @@ class HalfSleeper final : public base::Parker {
 
   private:
     int descriptor_;
-    base::WaitEstimate* estimate_;
     bool was_woken_ = false;
     base::NapParker nap_;
 };
 
 /// Until `attempt()` answers something else than `again`.
 template <class Attempt>
-Status wait_split(const detail::SplitChannel& both, base::WaitEstimate& estimate, Status again,
-                  const Deadline& deadline, Attempt&& attempt) {
+Status wait_split(const detail::SplitChannel& both, Status again, const Deadline& deadline,
+                  Attempt&& attempt) {
     Status status = again;
-    HalfSleeper sleeper{both.descriptor, estimate};
+    HalfSleeper sleeper{both.descriptor};
     const Status waited = base::wait_until(
         [&] {
             status = attempt();
@@ -146,8 +130,8 @@ Status wait_split(const detail::SplitChannel& both, base::WaitEstimate& estimate
 template <class Call>
 Status wait_to_send(detail::SplitChannel& both, Status again, const Deadline& deadline,
                     Call&& call) {
-    const Status status = wait_split(both, both.waits_to_send, again, deadline,
-                                     [&] { return both.sending(again, call); });
+    const Status status =
+        wait_split(both, again, deadline, [&] { return both.sending(again, call); });
     if (status == Status::timed_out || status == Status::cancelled) {
         both.alone([&](Channel& channel) {
             both.sender_waits = detail::SplitChannel::core_of(channel).wants_room = false;
@@ -170,7 +154,6 @@ Channel join(ChannelSender sender, ChannelReceiver receiver) {
                           "they are not those of one channel",
                           "give it the two that one split() gave"};
     }
-    detail::SplitChannel::core_of(sender.both_->channel).halves_wait = false;
     return std::move(sender.both_->channel);
 }
 
@@ -226,7 +209,7 @@ Status ChannelSender::finish(const Deadline& deadline) {
     });
 }
 
-ChannelStats ChannelSender::stats() const { return both_->stats(both_->waits_to_send); }
+ChannelStats ChannelSender::stats() const { return both_->stats(); }
 const std::string& ChannelSender::peer() const noexcept { return both_->channel.peer(); }
 std::string ChannelSender::failure() const {
     return both_->alone([](Channel& channel) { return channel.failure(); });
@@ -245,10 +228,7 @@ Status ChannelReceiver::look(Piece& message) {
 }
 
 Status ChannelReceiver::look(Piece& message, const Deadline& deadline) {
-    const Status status = wait_split(*both_, both_->waits_to_receive, Status::empty, deadline,
-                                     [&] { return look(message); });
-    both_->show_waits();
-    return status;
+    return wait_split(*both_, Status::empty, deadline, [&] { return look(message); });
 }
 
 void ChannelReceiver::release() {
@@ -261,11 +241,7 @@ Status ChannelReceiver::receive(std::vector<std::byte>& into, const Deadline& de
         deadline);
 }
 
-ChannelStats ChannelReceiver::stats() const {
-    const ChannelStats stats = both_->stats(both_->waits_to_receive);
-    if (both_->policy.adapts) both_->channel.core_->show_waits(stats.waits);
-    return stats;
-}
+ChannelStats ChannelReceiver::stats() const { return both_->stats(); }
 const std::string& ChannelReceiver::peer() const noexcept { return both_->channel.peer(); }
 std::string ChannelReceiver::failure() const {
     return both_->alone([](Channel& channel) { return channel.failure(); });

@@ -23,7 +23,6 @@
 
 #include "assembly.hpp"
 #include "channel_core.hpp"
-#include "millrace/base/crowd.hpp"
 #include "millrace/base/prefetch.hpp"
 #include "millrace/base/shared_lines.hpp"
 #include "millrace/base/status.hpp"
@@ -379,7 +378,7 @@ class Line {
                       const base::WaitPolicy& policy) {
         end_rest();
         const connect::HeldReadiness held{readiness()};
-        const base::Status status = base::wait_in_turns(ready, deadline, policy, parker());
+        const base::Status status = base::wait_until(ready, deadline, policy, parker());
         if (core_ != nullptr) {
             core_->waiting_for_room = false;
             core_->falls_asleep = false;

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "memory.hpp"
-#include "millrace/base/crowd.hpp"
+#include "millrace/base/contention.hpp"
 #include "millrace/base/yielding.hpp"
 #include "millrace/message/dispatcher.hpp"
 #include "millrace/message/in_place.hpp"
@@ -51,8 +51,8 @@ constexpr std::uint32_t waits_between_trials = 128;
 template <class Attempt>
 Status offer_before_sleep(PortState& port, Status again, const Deadline& deadline,
                           Attempt&& attempt) {
-    base::Crowd& crowd = base::crowd_of_process;
-    if (!crowd.is_here(base::ticks()) && ++port.waits % waits_between_trials != 0) return again;
+    if (!base::contention_of_process.is_crowd(base::ticks()) &&
+        ++port.waits % waits_between_trials != 0) return again;
     base::Yielding yielding{base::yields_of_process()};
     yielding.begin(base::ticks(), 0);
     if (!yielding.due(base::ticks())) return again;  // it is never offered
@@ -61,11 +61,11 @@ Status offer_before_sleep(PortState& port, Status again, const Deadline& deadlin
         Status status = attempt();
         if (status != again) return status;
         if (deadline.cancelled() || deadline.expired()) break;
-        const base::Crowd::Taken taken = crowd.offer(yielding);
+        const base::Taken taken = yielding.offer();
         status = attempt();
         if (status == Status::ok) port.gate->spared_sleeps.fetch_add(1, std::memory_order_relaxed);
         if (status != again) return status;
-        if (taken == base::Crowd::Taken::by_others) break;
+        if (taken == base::Taken::by_others) break;
     }
     return again;
 }
@@ -76,7 +76,7 @@ Status wait_for(PortState& port, Status again, const Deadline& deadline, Attempt
     Status status = attempt();
     if (status != again) return status;
     const base::WaitPolicy& policy = port.options.wait;
-    if (policy.sleep && !policy.adapts && policy.spin.count() == 0 && policy.yield.count() == 0) {
+    if (policy.sleep && policy.spin.count() == 0 && policy.yield.count() == 0) {
         status = offer_before_sleep(port, again, deadline, attempt);
         if (status != again) return status;
     }

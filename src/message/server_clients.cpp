@@ -112,7 +112,6 @@ ChannelOptions channel_options_of(const ServerOptions& options) {
     chosen.ring_bytes = options.ring_bytes;
     chosen.max_peer_ring_bytes = options.max_client_ring_bytes;
     chosen.wait = options.wait;
-    chosen.wait.adapts = false;  // it is the server that waits for messages, for all of them
     if (options.transports.has_rdma()) {
         chosen.endpoint =
             options.endpoint != nullptr ? options.endpoint : connect::Endpoint::shared();
@@ -148,7 +147,7 @@ Server::State::State(std::unique_ptr<SharedReceives> its_receives, WireHosts its
       slice_ticks{base::ticks_in(options.group_slice)},
       look_every{base::ticks_in(std::chrono::milliseconds{1})},
       spin_ticks{base::ticks_in(options.wait.spin)},
-      statistics{"message server", figures(options.wait.adapts)} {
+      statistics{"message server", figures()} {
     crowd->join(*this);
     if (!options.acceptor.has_value()) hub.add(listener.descriptor(), [this] { accept(); });
     if (shared != nullptr) {

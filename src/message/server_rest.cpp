@@ -232,7 +232,6 @@ Status Server::State::rest(const base::Deadline& deadline) {
             server_->must_look = true;
         }
         void retract() override { server_->replies->wake(); }
-        [[nodiscard]] base::WaitEstimate* estimate() noexcept override { return &server_->waits; }
 
       private:
         State* server_;
@@ -245,8 +244,7 @@ Status Server::State::rest(const base::Deadline& deadline) {
             if (kernel_is_due()) look_at_kernel();
             look_aside();
         }
-        // Room is waited for as messages are: what has found some ends this wait, and the next one
-        // knows how long that took.
+        // Room is waited for as messages are.
         if (!clogged.empty() && flush_clogged()) [[unlikely]] {
             post_gathered();
             return true;
@@ -323,10 +321,10 @@ constexpr ShownCount shown_counts[] = {{{"clients", gauge}, &ServerStats::client
 static_assert(std::size(shown_counts) * sizeof(std::uint64_t) == sizeof(ServerStats));
 }  // namespace
 
-std::vector<base::Figure> Server::State::figures(bool adapts) {
+std::vector<base::Figure> Server::State::figures() {
     std::vector<base::Figure> all;
     for (const ShownCount& shown : shown_counts) all.push_back(shown.figure);
-    return base::with_waits(all, adapts);
+    return all;
 }
 
 ServerStats& ServerStats::operator+=(const ServerStats& other) noexcept {
@@ -337,9 +335,6 @@ ServerStats& ServerStats::operator+=(const ServerStats& other) noexcept {
 void Server::State::show() noexcept {
     std::size_t index = 0;
     for (const auto& [_, count] : shown_counts) statistics.counter(index++).set(counts.*count);
-    if (options.wait.adapts && waits_to_show.is_due(counts.sleeps)) {
-        base::show_waits(statistics, index, waits.facts());
-    }
 }
 
 ServerStats Server::State::shown() const noexcept {

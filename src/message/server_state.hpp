@@ -49,7 +49,6 @@
 #include "millrace/base/clock.hpp"
 #include "millrace/base/forks.hpp"
 #include "millrace/base/statistics.hpp"
-#include "millrace/base/wait_figures.hpp"
 #include "millrace/connect/acceptor.hpp"
 #include "millrace/connect/hub.hpp"
 #include "millrace/connect/readiness.hpp"
@@ -477,7 +476,7 @@ struct Server::State : detail::Serving {
     /// Tells the statistics page, and with it other threads.
     void show() noexcept;
     /// What is on the page, as show() sets it.
-    [[nodiscard]] static std::vector<base::Figure> figures(bool adapts);
+    [[nodiscard]] static std::vector<base::Figure> figures();
     [[nodiscard]] ServerStats shown() const noexcept;
 
     ServerOptions options;
@@ -551,8 +550,6 @@ struct Server::State : detail::Serving {
     std::uint64_t looked_at = 0;
     std::uint64_t look_every;
     std::uint64_t busy_at = 0;  ///< only if nested
-    base::WaitEstimate waits;
-    base::WaitsToShow waits_to_show;
     std::uint64_t spin_ticks;
 
     mutable base::StatisticsPage statistics;

@@ -183,7 +183,7 @@ Channel::Core::Core(connect::Link connected, const ChannelOptions& chosen, const
                                        verbs::Access::remote_write | verbs::Access::remote_read)},
       link{std::move(connected)},
       window{link},
-      statistics{title_of(chosen.name), base::with_waits(figures_of_channels, chosen.wait.adapts)} {
+      statistics{title_of(chosen.name), figures_of_channels} {
     own_page = new (memory.data() + receive_bytes) ControlPage{};
     sleeper.emplace(*this);
     // The peer may push credit as soon as it knows our address: the beginning is stored before.

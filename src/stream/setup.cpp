@@ -216,7 +216,7 @@ Socket::Core::Core(connect::Link connected, const SocketOptions& asked, const Wa
       window{link},
       in_flight{window.slots()},
       completions{std::size_t{options.sends} + options.receives},
-      statistics{"byte stream", base::with_waits(figures_of_streams, asked.wait.adapts)} {
+      statistics{"byte stream", figures_of_streams} {
     std::byte* const behind_ring = memory.data() + ring_bytes_of(options);
     auto* const first_slot = reinterpret_cast<Slot*>(behind_ring);
     const std::uint32_t slot_count = message_slots_of(options);

@@ -343,11 +343,7 @@ Status Socket::try_close() {
 SocketStats Socket::stats() const {
     const Call call{*core_};
     core_->show();
-    const SocketStats stats = core_->stats();
-    if (core_->options.wait.adapts) {
-        base::show_waits(core_->statistics, Core::own_figures, stats.waits);
-    }
-    return stats;
+    return core_->stats();
 }
 
 std::string Socket::explain() const {

@@ -32,7 +32,6 @@
 #include "millrace/base/sole_use.hpp"
 #include "millrace/base/statistics.hpp"
 #include "millrace/base/status.hpp"
-#include "millrace/base/wait_figures.hpp"
 #include "millrace/connect/link.hpp"
 #include "millrace/connect/readiness.hpp"
 #include "millrace/ring/carrier.hpp"
@@ -289,7 +288,6 @@ struct Socket::Core {
     [[nodiscard]] std::uint64_t activity() const noexcept { return messages_sent + slots.taken(); }
 
     [[nodiscard]] SocketStats stats() const noexcept;
-    [[nodiscard]] SocketStats counted() const noexcept;  ///< without what is known of waits
     /// Brings the statistics page up to date. Called when there is nothing to do.
     void show() noexcept;
 
@@ -447,8 +445,7 @@ struct Socket::Core {
         std::uint64_t taken_bytes = 0;
     } counts;
     std::uint64_t shown = 0;
-    static constexpr std::size_t own_figures = 32;  ///< of its page, before those of waits
-    base::WaitsToShow waits_to_show;
+    static constexpr std::size_t own_figures = 32;  ///< of its page
     base::StatisticsPage statistics;
     base::ForkWatch fork_watch{*this};
 };

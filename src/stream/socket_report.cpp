@@ -38,12 +38,6 @@ void Socket::Core::settle_news() noexcept {
 }
 
 SocketStats Socket::Core::stats() const noexcept {
-    SocketStats stats = counted();
-    if (options.wait.adapts) stats.waits = sleeper->waits();
-    return stats;
-}
-
-SocketStats Socket::Core::counted() const noexcept {
     SocketStats stats;
     const SenderCounts& sent = connection->sender().counts();
     const ReceiverCounts& received = connection->receiver().counts();
@@ -83,7 +77,7 @@ SocketStats Socket::Core::counted() const noexcept {
 
 void Socket::Core::show() noexcept {
     shown = activity();
-    const SocketStats now = counted();
+    const SocketStats now = stats();
     const std::uint64_t values[] = {now.direct_bytes_sent,
                                     now.direct_transfers,
                                     now.indirect_bytes_sent,
@@ -118,9 +112,6 @@ void Socket::Core::show() noexcept {
                                     now.events_received};
     static_assert(std::size(values) == own_figures);
     statistics.set(values);
-    if (options.wait.adapts && waits_to_show.is_due(now.sleeps)) {
-        base::show_waits(statistics, own_figures, sleeper->waits());
-    }
 }
 
 }  // namespace millrace::stream

@@ -90,7 +90,8 @@ TEST(WaitUntil, SpinsAndYieldsBeforeItSleeps) {
     RecordingParker parker;
     int asked = 0;
     const WaitPolicy patient{1h, 1h, true};
-    EXPECT_EQ(wait_until([&] { return ++asked == 1000; }, Deadline::never(), patient, parker),
+    Contention none;  // whatever other programs do
+    EXPECT_EQ(wait_until([&] { return ++asked == 1000; }, Deadline::never(), patient, parker, none),
               Status::ok);
     EXPECT_TRUE(parker.steps.empty());
 }

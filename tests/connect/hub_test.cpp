@@ -69,23 +69,6 @@ TEST(Hub, TellsOtherProcessesWhatItDoesAndHowLongItsTurnsTake) {
     EXPECT_GE(pages[0].histograms[0].most, 2'000'000U);
 }
 
-TEST(Hub, TellsOtherProcessesHowItsWaitsAdaptAndWhy) {
-    Hub hub{{.wait = base::WaitPolicy::adaptive()}};
-    EXPECT_EQ(hub.stats().waits.wake_up_cost, 0ns) << "it has not waited";
-    EXPECT_EQ(hub.rest(base::Deadline::after(1ms)), Status::timed_out);
-    const base::WaitFacts waits = hub.stats().waits;
-    EXPECT_GT(waits.wake_up_cost, 0ns);
-    const auto pages = base::StatisticsPage::of_process(getpid());
-    ASSERT_EQ(pages.size(), 1U);
-    EXPECT_THAT(pages[0].gauges,
-                testing::Contains(testing::Pair("ns of a wake-up", waits.wake_up_cost.count())));
-    EXPECT_THAT(pages[0].states, testing::ElementsAre(testing::Pair(
-                                     "wait", std::string{base::describe(waits.reason)})));
-    Hub other;
-    EXPECT_EQ(other.rest(base::Deadline::after(1ms)), Status::timed_out);
-    EXPECT_EQ(other.stats().waits.wake_up_cost, 0ns) << "its waits do not adapt";
-}
-
 TEST(Hub, KeepsToItsBudgetAndForgetsNothing) {
     Hub hub;
     std::vector<Lamp> lamps(5);

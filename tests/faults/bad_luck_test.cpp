@@ -110,7 +110,7 @@ class BadLuck : public testing::TestWithParam<const char*> {
         const std::string unlucky = link + ',' + fault;
         const std::string address = unique_address();
         const bool producer_listens = seed % 2 == 0;
-        const char* const wait = seed % 3 == 0 ? "blocking" : "adaptive";
+        const char* const wait = seed % 3 == 0 ? "blocking" : "default";
         ChildProcess producer = ChildProcess::start(
             "faults_end_of_luck",
             {GetParam(), "produces", producer_listens ? "listens" : "connects", address, wait},

@@ -226,7 +226,7 @@ void kill_many(std::uint64_t usual_rounds, Choose&& choose) {
         std::mt19937_64 random{seed};
         const auto below = [&](std::uint64_t limit) { return random() % limit; };
         static constexpr const char* doings[] = {"busy", "busy", "asleep", "finish"};
-        static constexpr const char* waits[] = {"adaptive", "blocking", "polling"};
+        static constexpr const char* waits[] = {"default", "blocking", "polling"};
         const bool in_the_handshake = below(4) == 0;
         const KilledSide side = choose(random);
         const Plan plan{.kind = side.kind,

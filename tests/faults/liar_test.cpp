@@ -184,7 +184,7 @@ void lie_many(unsigned long usual_rounds, Choose&& choose) {
                                                   : usual_rounds;
     const char* const chosen = std::getenv("MILLRACE_TEST_SEED");
     const std::uint64_t first = chosen != nullptr ? std::stoull(chosen) : std::random_device{}();
-    static constexpr const char* waits[] = {"adaptive", "blocking", "polling"};
+    static constexpr const char* waits[] = {"default", "blocking", "polling"};
     static constexpr const char* strokes[] = {"1", "10", "1000"};
     for (std::uint64_t round = 0; round < rounds; ++round) {
         const std::uint64_t seed = first + round;

@@ -52,7 +52,7 @@ TEST(Many, QueuesInOneProcessDoNotDisturbEachOther) {
     for (int i = 0; i < 8; ++i) {
         pairs.emplace_back([i] {
             const char* const kind = kinds[static_cast<std::size_t>(i) % std::size(kinds)];
-            const base::WaitPolicy wait = policy_of(i % 2 == 0 ? "adaptive" : "blocking");
+            const base::WaitPolicy wait = policy_of(i % 2 == 0 ? "default" : "blocking");
             pass(kind, {unique_address(), 1 + static_cast<std::uint64_t>(i) * 7, wait}, 5'000);
         });
     }
@@ -194,7 +194,7 @@ TEST_P(Fork, OfAProgramWithAQueueOpenDoesNotDisturbTheQueue) {
 }
 
 TEST_P(Fork, DoesNotHideTheDeathOfTheParent) {
-    for (const char* const wait : {"blocking", "adaptive", "polling"}) {
+    for (const char* const wait : {"blocking", "default", "polling"}) {
         const std::string address = unique_address();
         ChildProcess producer =
             ChildProcess::start("faults_forking", {GetParam(), address, "be killed"});

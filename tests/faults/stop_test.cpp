@@ -227,7 +227,7 @@ MILLRACE_CHILD(faults_leaving) {
 
 INSTANTIATE_TEST_SUITE_P(Every, StandingStill,
                          testing::Combine(testing::ValuesIn(kinds),
-                                          testing::Values("adaptive", "blocking")),
+                                          testing::Values("default", "blocking")),
                          [](const auto& chosen) {
                              return std::string{std::get<0>(chosen.param)} + "_" +
                                     std::get<1>(chosen.param);

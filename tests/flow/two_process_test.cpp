@@ -134,13 +134,13 @@ TEST_P(FlowBetweenProcesses, DeliversEveryItemInOrder) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Every, FlowBetweenProcesses,
-                         testing::Values(Case{"1", "1", "adaptive"}, Case{"2", "1", "adaptive"},
+                         testing::Values(Case{"1", "1", "default"}, Case{"2", "1", "default"},
                                          Case{"1", "2", "blocking"}, Case{"2", "2", "blocking"},
-                                         Case{"1", "3", "adaptive"}, Case{"2", "3", "adaptive"},
+                                         Case{"1", "3", "default"}, Case{"2", "3", "default"},
                                          Case{"1", "4", "blocking"}, Case{"2", "4", "blocking"},
                                          Case{"1", "100", "blocking"}, Case{"2", "100", "blocking"},
-                                         Case{"1", "1000", "adaptive"},
-                                         Case{"2", "1000", "adaptive"}),
+                                         Case{"1", "1000", "default"},
+                                         Case{"2", "1000", "default"}),
                          [](const auto& tested) {
                              return "design" + std::string{tested.param.design} + "capacity" +
                                     tested.param.capacity + tested.param.wait;
@@ -151,9 +151,9 @@ class FlowAndDeath : public testing::TestWithParam<const char*> {};
 TEST_P(FlowAndDeath, ConsumerTakesWhatArrivedAndReportsTheProducersDeath) {
     const std::string address = unique_address();
     ChildProcess consumer =
-        ChildProcess::start("flow_consumer", {address, GetParam(), "100", "adaptive"});
+        ChildProcess::start("flow_consumer", {address, GetParam(), "100", "default"});
     ChildProcess producer = ChildProcess::start(
-        "flow_producer", {address, GetParam(), "100", "adaptive", "1000000000000"});
+        "flow_producer", {address, GetParam(), "100", "default", "1000000000000"});
     ASSERT_EQ(producer.read_line(60s), "connected");
     ASSERT_EQ(consumer.read_line(60s), "connected");
     std::this_thread::sleep_for(20ms);
@@ -167,9 +167,9 @@ TEST_P(FlowAndDeath, ConsumerTakesWhatArrivedAndReportsTheProducersDeath) {
 TEST_P(FlowAndDeath, ProducerReportsTheConsumersDeath) {
     const std::string address = unique_address();
     ChildProcess consumer =
-        ChildProcess::start("flow_consumer", {address, GetParam(), "100", "adaptive"});
+        ChildProcess::start("flow_consumer", {address, GetParam(), "100", "default"});
     ChildProcess producer = ChildProcess::start(
-        "flow_producer", {address, GetParam(), "100", "adaptive", "1000000000000"});
+        "flow_producer", {address, GetParam(), "100", "default", "1000000000000"});
     ASSERT_EQ(producer.read_line(60s), "connected");
     ASSERT_EQ(consumer.read_line(60s), "connected");
     std::this_thread::sleep_for(20ms);
@@ -210,7 +210,7 @@ MILLRACE_CHILD(flow_idle_producer) {
 }
 
 TEST_P(FlowAndDeath, NothingIsLostWhenEitherSideStandsStill) {
-    for (const char* const wait : {"adaptive", "blocking"}) {
+    for (const char* const wait : {"default", "blocking"}) {
         const std::string address = unique_address();
         // Enough for all rounds below: those who sleep take ten times as long for an item.
         const bool sleeps = std::string{wait} == "blocking";
@@ -242,9 +242,9 @@ TEST_P(FlowAndDeath, ANewPairConnectsAtOnceAfterAKillAtAnyInstant) {
     for (int round = 0; round < 10; ++round) {
         const std::string address = unique_address();
         ChildProcess consumer =
-            ChildProcess::start("flow_consumer", {address, GetParam(), "20", "adaptive"});
+            ChildProcess::start("flow_consumer", {address, GetParam(), "20", "default"});
         ChildProcess producer = ChildProcess::start(
-            "flow_producer", {address, GetParam(), "20", "adaptive", "1000000000000"});
+            "flow_producer", {address, GetParam(), "20", "default", "1000000000000"});
         ASSERT_EQ(producer.read_line(60s), "connected");
         ASSERT_EQ(consumer.read_line(60s), "connected");
         std::this_thread::sleep_for(std::chrono::microseconds{round * 700});

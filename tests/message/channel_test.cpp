@@ -764,54 +764,6 @@ TEST(Channel, HasANameForThoseWhoLookFromOutsideAndOneForItsPeer) {
     EXPECT_EQ(sent, 1U);
 }
 
-TEST(Channel, SaysHowItsWaitsAdaptAndWhy) {
-    ChildProcess child = ChildProcess::start("echo");
-    const auto address = child.read_line();
-    ASSERT_TRUE(address);
-    ChannelOptions options;
-    options.wait = base::WaitPolicy::adaptive();
-    Channel channel = connect(connect::Address::parse(*address), options, patience());
-    const auto waits = [&] {
-        const base::WaitFacts facts = channel.stats().waits;
-        return facts.spun + facts.offered + facts.slept;
-    };
-    EXPECT_EQ(waits(), 0U);
-    Bytes answer;
-    // Nothing makes an echo take longer than the next look, so again until one has.
-    for (const Deadline deadline = Deadline::after(40s); waits() < 10 && !deadline.expired();) {
-        const Bytes message = pattern(64, 1);
-        ASSERT_EQ(channel.send(message, patience()), Status::ok);
-        ASSERT_EQ(channel.receive(answer, patience()), Status::ok);
-        ASSERT_EQ(answer, message);
-    }
-    EXPECT_GE(waits(), 10U);
-    const base::WaitFacts facts = channel.stats().waits;
-    EXPECT_NE(facts.reason, base::WaitReason::none_yet);
-    EXPECT_GT(facts.wake_up_cost, 0ns);
-    EXPECT_NE(
-        channel.explain().find("waits: the last one " + std::string{base::describe(facts.reason)}),
-        std::string::npos)
-        << channel.explain();
-    bool is_shown = false;
-    for (const auto& page : base::StatisticsPage::of_process(getpid())) {
-        for (const auto& [name, value] : page.states) {
-            is_shown = is_shown || (page.title == "message channel" && name == "wait" &&
-                                    value == base::describe(facts.reason));
-        }
-    }
-    EXPECT_TRUE(is_shown) << "its page says the same to other processes";
-    EXPECT_EQ(channel.close(patience()), Status::ok);
-    EXPECT_TRUE(child.wait().success());
-}
-
-TEST(Channel, SaysNothingOfWaitsThatDoNotAdapt) {
-    ChannelPair pair = ChannelPair::start("echo");
-    EXPECT_EQ(pair.channel.explain().find("waits: "), std::string::npos);
-    EXPECT_EQ(pair.channel.stats().waits.spun, 0U);
-    EXPECT_EQ(pair.channel.close(patience()), Status::ok);
-    EXPECT_TRUE(pair.child.wait().success());
-}
-
 // --- setting up
 
 TEST(ChannelSetup, ARingThatCannotBeIsRefusedWithTheSizesThatCan) {

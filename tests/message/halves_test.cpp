@@ -114,33 +114,8 @@ INSTANTIATE_TEST_SUITE_P(
         HalvesWay{"posted", ring::Carrier::post, {}, 500},
         HalvesWay{"stored_asleep", ring::Carrier::automatic, base::WaitPolicy::blocking(), 500},
         HalvesWay{"posted_asleep", ring::Carrier::post, base::WaitPolicy::blocking(), 500},
-        HalvesWay{"adapting", ring::Carrier::automatic, base::WaitPolicy::adaptive(), 500},
         HalvesWay{"larger_than_the_ring", ring::Carrier::automatic, {}, 12'000}),
     [](const auto& way) { return way.param.name; });
-
-TEST(ChannelHalves, ShowTheWaitsOfTheOneThatReceives) {
-    Ends ends{with(4096, ring::Carrier::automatic, base::WaitPolicy::adaptive())};
-    ChannelHalves here = std::move(*ends.accepted).split();
-    // Of both ends, of which the other one does not wait.
-    const auto shown = [] {
-        std::uint64_t sum = 0;
-        for (const auto& page : base::StatisticsPage::of_process(getpid())) {
-            for (const auto& [name, value] : page.gauges) {
-                if (name == "ns of a wake-up") sum += value;
-            }
-        }
-        return std::chrono::nanoseconds{sum};
-    };
-    (void)here.receiver.stats();
-    EXPECT_EQ(shown(), 0ns);
-    Bytes message;
-    ASSERT_EQ(here.receiver.receive(message, Deadline::after(1ms)), Status::timed_out);
-    const base::WaitFacts waits = here.receiver.stats().waits;
-    EXPECT_GT(waits.wake_up_cost, 0ns);
-    EXPECT_EQ(shown(), waits.wake_up_cost);
-    EXPECT_EQ(here.sender.stats().waits.wake_up_cost, 0ns);
-    EXPECT_EQ(shown(), waits.wake_up_cost) << "those of the half that sends are not shown";
-}
 
 TEST(ChannelHalves, KeepWhatIsWrittenInPlaceWhileTheOtherHalfFallsAsleep) {
     Ends ends{with(1024, ring::Carrier::automatic, base::WaitPolicy::blocking())};

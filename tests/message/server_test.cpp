@@ -1262,34 +1262,6 @@ TEST(ServerPolling, IsChosenByWhatWillCarryItsMessages) {
     }
 }
 
-TEST(ServerWaits, AreShownToOtherProcessesWhereTheyAdapt) {
-    ServerOptions adapts;
-    adapts.wait = base::WaitPolicy::adaptive();
-    Running running{adapts};
-    Client client = running.connect();
-    const auto learnt = [] {
-        std::uint64_t cost = 0;
-        int states = 0;
-        for (const auto& page : base::StatisticsPage::of_process(getpid())) {
-            states += static_cast<int>(page.states.size());
-            if (page.title != "message server") continue;
-            EXPECT_EQ(page.states.size(), 1U);
-            for (const auto& [name, value] : page.gauges) {
-                if (name == "ns of a wake-up") cost = value;
-            }
-        }
-        EXPECT_EQ(states, 1) << "the ends of its clients wait for nothing";
-        return cost != 0;
-    };
-    // Its first wait may be shown before it ends, and its second before that of the first.
-    const Deadline deadline = Deadline::after(40s);
-    while (!learnt() && !deadline.expired()) {
-        Bytes answer;
-        ASSERT_EQ(client.call(content(1, 1, 64), answer, patience()), Outcome::ok);
-    }
-    EXPECT_TRUE(learnt());
-}
-
 TEST(ServerStrangers, AreToldWhatTheyTalkTo) {
     Running running;
     try {

@@ -973,27 +973,6 @@ TEST(StreamSocket, ShowsTheSharesOfItsTransfersToOtherProcesses) {
     EXPECT_TRUE(is_receiver_shown);
 }
 
-TEST(StreamSocket, ShowsHowItsWaitsAdaptAndWhy) {
-    SocketOptions adapts = in_mode(Mode::dynamic);
-    adapts.wait = base::WaitPolicy::adaptive();
-    Pair pair{adapts, in_mode(Mode::dynamic)};
-    Buffer memory{4096};
-    const auto waits = [&](Socket& socket) {
-        std::size_t size = 0;
-        EXPECT_EQ(socket.read_some({memory.data(), 64}, size, base::Deadline::after(1ms)),
-                  Status::timed_out);
-        return socket.stats().waits;
-    };
-    EXPECT_EQ(waits(*pair.far).wake_up_cost, 0ns) << "its waits do not adapt";
-    const base::WaitFacts facts = waits(*pair.near);
-    EXPECT_GT(facts.wake_up_cost, 0ns);
-    std::vector<std::string> shown;
-    for (const auto& page : base::StatisticsPage::of_process(getpid())) {
-        for (const auto& [name, value] : page.states) shown.push_back(value);
-    }
-    EXPECT_EQ(shown, std::vector<std::string>{std::string{base::describe(facts.reason)}});
-}
-
 TEST(StreamSocket, RefusesPlainMemoryInStrictUse) {
     SocketOptions options;
     options.registered_only = true;

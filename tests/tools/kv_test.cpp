@@ -82,7 +82,7 @@ TEST_F(Kv, TakesAValueFromStandardInput) {
 
 TEST_F(Kv, ServesByEveryTransportWaitAndTable) {
     for (const std::string table : {"cuckoo", "thesis"}) {
-        for (const std::string wait : {"poll", "block", "adaptive"}) {
+        for (const std::string wait : {"poll", "block", "default"}) {
             ASSERT_NO_FATAL_FAILURE(serve({"--transport", "rc,uc,ud,tcp", "--trust-clients",
                                            "--wait", wait, "--table", table, "--memory", "4g"}));
             for (const std::string transport : {"rc", "uc", "ud", "tcp"}) {
@@ -474,7 +474,7 @@ TEST_F(Kv, OffersAtARateWhatItWouldOfferWhateverTheAnswersDo) {
     ASSERT_EQ(offered.size(), 3U);
     EXPECT_GT(offered[0], 0);
     EXPECT_EQ(operations_with("1", "block"), offered);
-    EXPECT_EQ(operations_with("8", "adaptive"), offered);
+    EXPECT_EQ(operations_with("8", "default"), offered);
     EXPECT_FALSE(ask({"bench", "--rate", "10", "--operations", "5"}).exit.success());
     EXPECT_FALSE(ask({"bench", "--look-ahead", "65"}).exit.success());
 }

@@ -6,7 +6,6 @@
 #include <unistd.h>
 #include <utime.h>
 
-#include <chrono>
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
@@ -16,12 +15,8 @@
 #include <string>
 #include <vector>
 
-#include "millrace/base/wait_estimate.hpp"
-#include "millrace/connect/hub.hpp"
-#include "millrace/connect/link.hpp"
 #include "support/child_process.hpp"
 #include "support/command.hpp"
-#include "support/setting_scope.hpp"
 #include "support/temporary_folder.hpp"
 
 namespace millrace::tools {
@@ -132,25 +127,6 @@ TEST_F(Soft, StatusShowsBothEndsOfAConnectionAndWhatTheyHave) {
     EXPECT_TRUE(sending.wait().success());
     EXPECT_TRUE(listening.wait().success());
     EXPECT_EQ(status().size(), 0U);
-}
-
-TEST_F(Soft, StatusShowsWhatWaitsThatAdaptExpectAndWhy) {
-    const millrace::test::SettingScope where{"MILLRACE_FABRIC", fabric()};
-    const auto endpoint = connect::Endpoint::open("soft0");
-    connect::Hub hub{{.wait = base::WaitPolicy::adaptive()}};
-    ASSERT_EQ(hub.rest(base::Deadline::after(std::chrono::milliseconds{1})),
-              base::Status::timed_out);
-    const json all = status();
-    ASSERT_EQ(all.size(), 1U) << all;
-    json shown;
-    for (const auto& page : all[0]["counters"]) {
-        if (page["title"] == "hub") shown = page;
-    }
-    const base::WaitFacts waits = hub.stats().waits;
-    EXPECT_EQ(shown["states"]["wait"], std::string{base::describe(waits.reason)}) << all;
-    EXPECT_EQ(shown["gauges"]["ns of a wake-up"], waits.wake_up_cost.count()) << all;
-    const Outcome table = run_command({"soft", "status", "--fabric", fabric()});
-    EXPECT_THAT(table.text, AllOf(HasSubstr("hub: "), HasSubstr("; wait:")));
 }
 
 TEST_F(Soft, CleanSaysWhatItLookedForAndRemovesOnlyOldFoldersOfDemos) {

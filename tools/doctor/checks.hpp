@@ -19,7 +19,8 @@ struct Finding {
 
 /// Limits and memory of this process: memlock, open files, memory files, huge pages, cgroup.
 [[nodiscard]] std::vector<Finding> check_limits();
-/// What processes may do to each other: process_vm, pid namespace, membarrier, cores.
+/// What processes may do to each other: process_vm, pid namespace, membarrier; cores,
+/// and whether other programs leave them free.
 [[nodiscard]] std::vector<Finding> check_processes();
 /// Kernel modules, devices and their GID tables.
 [[nodiscard]] std::vector<Finding> check_devices();

@@ -8,13 +8,16 @@
 
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <fstream>
 #include <string>
+#include <thread>
 
 #include <fmt/format.h>
 
 #include "checks.hpp"
 #include "millrace/base/clock.hpp"
+#include "millrace/base/contention.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/placement.hpp"
 
@@ -124,6 +127,32 @@ Finding cores() {
     return finding;
 }
 
+Finding busy_machine() {
+    constexpr int looks = 20;
+    int exceeding = 0;
+    int answered = 0;
+    for (int look = 0; look != looks; ++look) {
+        const base::Demand demand = base::processor_demand();
+        answered += demand != base::Demand::unknown ? 1 : 0;
+        exceeding += demand == base::Demand::exceeds ? 1 : 0;
+        std::this_thread::sleep_for(std::chrono::milliseconds{5});
+    }
+    Finding finding{.name = "other programs", .found = "leave processors free"};
+    if (answered == 0) {
+        finding.found = "unknown: /proc/loadavg does not tell how many threads would run";
+    } else if (exceeding > looks / 2) {
+        finding.verdict = Verdict::warn;
+        finding.found = fmt::format(
+            "need processors: at {} of {} looks more threads would run than there are processors",
+            exceeding, looks);
+        finding.means =
+            "waits sleep after a short look, and a message takes a wake-up, some 10 to 50 us; a "
+            "program that polls loses its processor for some milliseconds at a time";
+        finding.remedy = "give Millrace's programs processors of their own (taskset, cpusets)";
+    }
+    return finding;
+}
+
 Finding clock() {
     Finding finding{.name = "clock", .found = "the processor's counter"};
     if (!base::Clock::uses_processor_counter()) {
@@ -138,7 +167,7 @@ Finding clock() {
 }  // namespace
 
 std::vector<Finding> check_processes() {
-    return {process_vm(), pid_namespace(), membarrier(), cores(), clock()};
+    return {process_vm(), pid_namespace(), membarrier(), cores(), busy_machine(), clock()};
 }
 
 }  // namespace millrace::tools::doctor

@@ -3,15 +3,15 @@
 // The policy alone says when the processor is given away: what is asked in between does not.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 
 #include "millrace/base/clock.hpp"
+#include "millrace/base/contention.hpp"
 #include "millrace/base/deadline.hpp"
-#include "millrace/base/placement.hpp"
 #include "millrace/base/status.hpp"
 #include "millrace/base/system_calls.hpp"
-#include "millrace/base/wait_estimate.hpp"
 #include "millrace/base/yielding.hpp"
 
 namespace millrace::base {
@@ -26,17 +26,17 @@ inline void pause() noexcept {
 }
 
 /// How a wait escalates, by time, as an iteration takes anything from a nanosecond to a context
-/// switch. By the default, message clients of many threads take turns: crowd.hpp.
+/// switch. Where processors are scarce, one that sleeps goes on otherwise (contention.hpp): in a
+/// crowd of this process's threads it spins for less and does not count their turns; where other
+/// programs compute it offers nothing, and spins only while that finds what it waits for.
 struct WaitPolicy {
     std::chrono::nanoseconds spin{std::chrono::microseconds{20}};    ///< busy, with pause
     std::chrono::nanoseconds yield{std::chrono::microseconds{200}};  ///< then yielding.hpp
     /// Then sleep through the parker. False: yield until the deadline (lowest latency on an
     /// otherwise idle core, at the price of that core).
     bool sleep = true;
-    /// By what the last waits were like, and not as said above: wait_estimate.hpp.
-    bool adapts = false;
-    /// A wait that adapts, or takes turns, and finds what it waits for on its own processor, may
-    /// move the calling thread to another one of those that it may run on. The thread's affinity
+    /// A wait that finds what it waits for behind offers alone may move the calling
+    /// thread to another one of the processors that it may run on. The thread's affinity
     /// is narrowed for that and set back as it was: what somebody else sets meanwhile (taskset -p,
     /// a cpuset) is undone. Not for a thread whose placement somebody decides.
     bool moves = false;
@@ -47,7 +47,6 @@ struct WaitPolicy {
     [[nodiscard]] static constexpr WaitPolicy blocking() noexcept {
         return {.spin = std::chrono::nanoseconds{0}, .yield = std::chrono::nanoseconds{0}};
     }
-    [[nodiscard]] static constexpr WaitPolicy adaptive() noexcept { return {.adapts = true}; }
 };
 
 /// How a waiter sleeps without losing a wake-up; higher floors implement it over completion
@@ -71,9 +70,6 @@ class Parker {
     /// true, or hopeless, ends the sleep.
     [[nodiscard]] virtual std::chrono::nanoseconds patience() const noexcept { return slice; }
     static constexpr std::chrono::nanoseconds slice = std::chrono::milliseconds{50};
-    /// Of whoever waits by it again and again: what is known of these waits. Null: each begins
-    /// anew.
-    [[nodiscard]] virtual WaitEstimate* estimate() noexcept { return nullptr; }
     /// park() until `deadline`, its cancellation, or its patience is over.
     void sleep(const Deadline& deadline);
 };
@@ -141,52 +137,9 @@ template <class Ready>
     }
 }
 
-/// A wait that adapts, behind a look that was vain.
-template <class Ready>
-[[gnu::noinline]] Status wait_by_estimate(Ready&& ready, const Deadline& deadline,
-                                          WaitEstimate& estimate, Parker& parker, bool moves) {
-    const auto ended = [&](std::uint64_t looked, std::uint64_t slept, WaitEstimate::End how) {
-        const bool is_to_move = estimate.ended(looked, slept, how);
-        if (is_to_move && moves && leave_this_core()) estimate.note_move();
-        return Status::ok;
-    };
-    const auto gave_up = [&](std::uint64_t looked, Status how) {
-        estimate.gave_up(looked);
-        return how;
-    };
-    const std::uint64_t start = ticks();
-    const WaitEstimate::Plan plan = estimate.begin(start);
-    std::uint64_t now = start;
-    while (now - start < plan.spin) {
-        for (int i = 0; i < 16; ++i) {
-            pause();
-            if (ready()) return ended(ticks() - start, 0, WaitEstimate::End::spun);
-        }
-        now = ticks();
-        if (deadline.cancelled()) return gave_up(now - start, Status::cancelled);
-        if (deadline.expired()) return gave_up(now - start, Status::timed_out);
-    }
-    std::uint64_t looked = now - start;
-    const std::uint64_t longest_look = looked + plan.offer;
-    Yielding yielding{yields_of_process()};
-    yielding.begin(now, 0);
-    while (looked < longest_look) {
-        const std::uint64_t before = now;
-        const bool was_taken = yielding.due(before) && yielding.offer();
-        if (!was_taken) pause();
-        const bool has_come = ready();
-        now = ticks();
-        looked += was_taken ? estimate.taken(now) : now - before;
-        if (has_come) {
-            return ended(looked, 0,
-                         was_taken ? WaitEstimate::End::offered : WaitEstimate::End::spun);
-        }
-        if (deadline.cancelled()) return gave_up(looked, Status::cancelled);
-        if (deadline.expired()) return gave_up(looked, Status::timed_out);
-    }
-    const Status status = sleep_until(ready, deadline, parker);
-    if (status != Status::ok) return gave_up(looked, status);
-    return ended(looked, ticks() - now, WaitEstimate::End::slept);
+/// None for none, which ticks_in() does not know.
+[[nodiscard]] inline std::uint64_t ticks_of_step(std::chrono::nanoseconds step) noexcept {
+    return step.count() == 0 ? 0 : ticks_in(step);
 }
 
 }  // namespace detail
@@ -197,37 +150,54 @@ template <class Ready>
 /// over (50 ms, if something may come that ends no sleep), `ready` is asked again, so `ready` is
 /// also the place to look after the peer's life.
 template <class Ready>
-Status wait_until(Ready&& ready, const Deadline& deadline, const WaitPolicy& policy,
-                  Parker& parker) {
+Status wait_until(Ready&& ready, const Deadline& deadline, const WaitPolicy& policy, Parker& parker,
+                  Contention& contention = contention_of_process) {
     if (ready()) return Status::ok;
     const WaitsByPolicy here;
-    if (policy.adapts) {
-        WaitEstimate first;
-        WaitEstimate* const known = parker.estimate();
-        return detail::wait_by_estimate(ready, deadline, known != nullptr ? *known : first, parker,
-                                        policy.moves);
-    }
     const std::uint64_t start = ticks();
-    const std::uint64_t spin_ticks = ticks_in(policy.spin);
-    while (ticks() - start < spin_ticks) {
+    std::uint64_t spin_ticks = detail::ticks_of_step(policy.spin);
+    SpinHabit* habit = nullptr;  // of a thread that spins on a busy machine
+    if (policy.sleep && contention.is_crowd(start)) {
+        spin_ticks = std::min(spin_ticks, ticks_in(Contention::spin));
+    } else if (policy.sleep && contention.is_busy(start)) {
+        if (detail::spin_habit.spins()) {
+            habit = &detail::spin_habit;
+        } else {
+            spin_ticks = 0;
+        }
+    }
+    std::uint64_t now = start;
+    for (; now - start < spin_ticks; now = ticks()) {
         for (int i = 0; i < 16; ++i) {
             pause();
-            if (ready()) return Status::ok;
+            if (!ready()) continue;
+            if (habit != nullptr) habit->note(true);
+            return Status::ok;
         }
         if (deadline.cancelled()) return Status::cancelled;
         if (deadline.expired()) return Status::timed_out;
     }
-    const std::uint64_t yield_ticks = ticks_in(policy.yield);
-    const std::uint64_t yield_start = ticks();
+    if (habit != nullptr) habit->note(false);
+    const std::uint64_t longest_look = detail::ticks_of_step(policy.yield);
+    std::uint64_t looked = 0;
     Yielding yielding{yields_of_process()};
-    yielding.begin(yield_start, 0);
-    while (!policy.sleep || ticks() - yield_start < yield_ticks) {
-        if (yielding.due(ticks())) {
-            yielding.offer();
+    yielding.begin(now, 0);
+    while (!policy.sleep || (looked < longest_look && !contention.is_busy(now))) {
+        const std::uint64_t before = now;
+        Taken taken = Taken::not_at_all;
+        if (yielding.due(before)) {
+            taken = yielding.offer();
         } else {
             pause();
         }
-        if (ready()) return Status::ok;
+        if (ready()) {
+            if (policy.moves && taken != Taken::not_at_all) {
+                detail::came_behind_offer(start, ticks());
+            }
+            return Status::ok;
+        }
+        now = ticks();
+        looked += taken == Taken::by_crowd ? ticks_in(Contention::offer_costs) : now - before;
         if (deadline.cancelled()) return Status::cancelled;
         if (deadline.expired()) return Status::timed_out;
     }

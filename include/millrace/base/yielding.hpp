@@ -3,11 +3,13 @@
 // is awaited. Used by `wait_until`, and by the soft device for programs that poll by themselves.
 //
 // Whether anybody needs the processor shows when it is offered: sched_yield comes back at once, or
-// after another thread has run. While nobody takes it, it is offered less and less often.
+// after another thread has run. While nobody takes it, it is offered less and less often; and while
+// other programs compute, who keep it for milliseconds, not at all (contention.hpp).
 #pragma once
 
 #include <cstdint>
 
+#include "millrace/base/contention.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/language.hpp"
 
@@ -35,14 +37,16 @@ class Yielding {
         due_ = now + (patience > rest_ ? patience : rest_);
     }
     [[nodiscard]] bool due(std::uint64_t now) const noexcept {
-        return static_cast<std::int64_t>(now - due_) >= 0 && how_ != Yields::never;
+        return static_cast<std::int64_t>(now - due_) >= 0 && may_offer(now);
     }
-    /// Offers it: a system call. True: somebody took it.
-    bool offer() noexcept;
-    /// It was offered, and came back at `now` after `away` ticks. True: somebody took it.
-    bool note(std::uint64_t now, std::uint64_t away) noexcept;
+    /// Offers it: a system call.
+    Taken offer() noexcept;
+    /// It was offered, and came back at `now` after `away` ticks.
+    Taken note(std::uint64_t now, std::uint64_t away) noexcept;
 
   private:
+    [[nodiscard]] bool may_offer(std::uint64_t now) const noexcept;
+
     Yields how_;
     std::uint64_t rest_ = 0;  ///< so long it is kept after nobody took it
     std::uint64_t due_ = 0;

@@ -26,7 +26,6 @@
 #include "millrace/base/executor.hpp"
 #include "millrace/base/status.hpp"
 #include "millrace/base/wait.hpp"
-#include "millrace/base/wait_estimate.hpp"
 
 namespace millrace::connect {
 
@@ -99,7 +98,6 @@ class Hub : public base::Executor {
         std::uint64_t calls = 0;   ///< made
         std::uint64_t looks = 0;   ///< at the descriptors: system calls
         std::uint64_t sleeps = 0;  ///< of these, those that slept
-        base::WaitFacts waits{};   ///< with a policy that adapts; else all 0
     };
     /// Its statistics page ("hub") has the same, how many members it has, and a histogram of how
     /// long turns take that make calls: by that much the others of its loop come late.

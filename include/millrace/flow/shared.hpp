@@ -181,7 +181,7 @@ class Shared {
         bool taken = state.turn.try_take();
         if (!taken) [[unlikely]] {
             base::WaitPolicy policy = state.policy;
-            policy.sleep = policy.adapts = false;
+            policy.sleep = false;
             base::NapParker nap;
             (void)base::wait_until(
                 [&] {

@@ -53,9 +53,7 @@ struct ChannelOptions {
     std::size_t max_peer_ring_bytes = std::size_t{64} << 20;
     /// The largest message that receive() puts together from pieces.
     std::size_t max_message_bytes = std::size_t{1} << 30;
-    /// How waits escalate. WaitPolicy::adaptive(): by what the last ones were like, and
-    /// ChannelStats::waits tells what was chosen and why.
-    base::WaitPolicy wait{};
+    base::WaitPolicy wait{};                        ///< how waits escalate
     std::shared_ptr<connect::Endpoint> endpoint{};  ///< null: Endpoint::shared()
     /// Who is let in: a secret that both ends must know, a budget for a listener's clients.
     connect::Admission admission{};
@@ -84,7 +82,6 @@ struct ChannelStats {
     std::uint64_t sleeps = 0;
     std::uint64_t events_sent = 0;  ///< wake-ups for a sleeping peer
     std::uint64_t events_received = 0;
-    base::WaitFacts waits{};  ///< with a policy that adapts; else all 0
 };
 
 /// One end of a channel. Move-only; one thread at a time: a second one that waits in it or closes

@@ -90,7 +90,7 @@ struct ClientOptions {
     /// Keep the session if the channel breaks: the client keeps a copy of each request until it is
     /// answered, and the server of each answer until that is acknowledged.
     bool resumes = false;
-    /// How waits escalate. Clients of many threads may take turns by the default (base/crowd.hpp).
+    /// How waits escalate. By the default clients of many threads take turns: contention.hpp.
     base::WaitPolicy wait{};
     std::shared_ptr<connect::Endpoint> endpoint{};  ///< null: Endpoint::shared()
     ring::Carrier carrier = ring::Carrier::automatic;

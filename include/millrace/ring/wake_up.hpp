@@ -43,12 +43,9 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
-#include <new>
 
 #include "millrace/base/error.hpp"
 #include "millrace/base/status.hpp"
-#include "millrace/base/wait_estimate.hpp"
 #include "millrace/connect/link.hpp"
 #include "millrace/ring/counter.hpp"
 #include "millrace/ring/far_fence.hpp"
@@ -139,14 +136,6 @@ class Sleeper : public connect::LinkParker {
     void woken(Rest from) override;
     /// Without limit, once the peer knows that it must ring, and is sure to find a slot for that.
     [[nodiscard]] std::chrono::nanoseconds patience() const noexcept override;
-    /// Made by the first wait that adapts: an idle end has none.
-    [[nodiscard]] base::WaitEstimate* estimate() noexcept override {
-        if (estimate_ == nullptr) estimate_.reset(new (std::nothrow) base::WaitEstimate);
-        return estimate_.get();
-    }
-    [[nodiscard]] base::WaitFacts waits() const {
-        return estimate_ == nullptr ? base::WaitFacts{} : estimate_->facts();
-    }
     /// The fences of the peer are made here: whatever it publishes, it rings for.
     [[nodiscard]] bool makes_fences() const noexcept { return far_fences_; }
 
@@ -196,7 +185,6 @@ class Sleeper : public connect::LinkParker {
     std::uint64_t flag_ticket_ = 0;  ///< of the WRITE of the flag, where it is waited for
     bool broken_ = false;
     Events events_;
-    std::unique_ptr<base::WaitEstimate> estimate_;
     std::uint64_t sleeps_ = 0;
     std::uint64_t woken_ = 0;
 };

@@ -167,7 +167,6 @@ struct SocketStats {
     std::uint64_t sleeps = 0;
     std::uint64_t events_sent = 0;  ///< wake-ups for a sleeping peer
     std::uint64_t events_received = 0;
-    base::WaitFacts waits{};  ///< with a policy that adapts; else all 0
 
     /// Of the bytes sent, those that no receiver copied, in percent; 0 when there are none.
     [[nodiscard]] double percent_direct() const noexcept {

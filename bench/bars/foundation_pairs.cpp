@@ -1,5 +1,5 @@
-// Bars of waits that adapt: pairs of threads of two processes that exchange messages on two cores,
-// beside the better one of those that poll and those that sleep.
+// Bars of waiting pairs: threads of two processes that exchange messages on two cores by the
+// default wait, beside the better one of those that poll and those that sleep.
 #include <algorithm>
 #include <cstddef>
 
@@ -18,7 +18,7 @@ Bar of_pairs(std::size_t pairs) {
         return echoes_of_pairs(pairs, "fast", wait);
     };
     return {.group = "foundation",
-            .name = fmt::format("echoes of {} {} of threads whose waits adapt, to the better of "
+            .name = fmt::format("echoes of {} {} of threads by the default wait, to the better of "
                                 "polling and sleeping",
                                 pairs, pairs == 1 ? "pair" : "pairs"),
             .limit = 0.9,
@@ -26,10 +26,10 @@ Bar of_pairs(std::size_t pairs) {
             .unit = "x",
             .measure = [echoes](const RoundOptions& options) {
                 Rounds rounds{options};
-                rounds.add({"adaptive",
+                rounds.add({"default",
                             [=] {
                                 // The threads are this program's own, and pinned by nobody.
-                                return echoes({.adapts = true, .moves = true});
+                                return echoes({.moves = true});
                             },
                             "/s"});
                 rounds.add({"better",
@@ -38,7 +38,7 @@ Bar of_pairs(std::size_t pairs) {
                                                 echoes(base::WaitPolicy::blocking()));
                             },
                             "/s"});
-                return rounds.run().ratio("adaptive", "better");
+                return rounds.run().ratio("default", "better");
             }};
 }
 
