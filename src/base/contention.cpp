@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "millrace/base/placement.hpp"
+#include "millrace/base/standard_streams.hpp"
 #include "millrace/base/system_calls.hpp"
 #include "millrace/base/uncancelled.hpp"
 
@@ -58,7 +59,7 @@ Demand processor_demand() noexcept {
     static const long processors = ::sysconf(_SC_NPROCESSORS_ONLN);
     const Uncancelled held;
     // Opened each time: a descriptor that stays open is one that somebody closes, or inherits.
-    const int file = ::open("/proc/loadavg", O_RDONLY | O_CLOEXEC);
+    const int file = above_standard_streams(::open("/proc/loadavg", O_RDONLY | O_CLOEXEC));
     count_system_call();
     if (file < 0) return Demand::unknown;
     std::array<char, 128> text;
