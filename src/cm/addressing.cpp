@@ -44,7 +44,7 @@ int Manager::bind_to(Id& id, const Address& address) {
     if (id.state != IdState::idle) return EINVAL;
     if (!address.is_any() && !is_local(address)) return ENODEV;
     Address bound = address;
-    if (const int error = take_port(id.space, bound, id.port_options, id.socket)) return error;
+    if (const int error = take_port(id.realm, bound, id.port_options, id.socket)) return error;
     id.socket_use = SocketUse::port;
     id.source = bound;
     id.has_device = !bound.is_any();

@@ -4,9 +4,11 @@
 #include <sys/socket.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <new>
 #include <utility>
+#include <vector>
 
 #include "device_port.hpp"
 #include "manager.hpp"
@@ -21,6 +23,12 @@ namespace {
 constexpr std::uint32_t longest_backlog = 1024;
 /// More than that from processes that then say nothing push out the oldest.
 constexpr std::size_t most_newcomers = 256;
+/// How long to look for who listens before the answer is that nobody does. On a network, routes and
+/// requests take their time, and programs count on it: perftest's client connects when its server
+/// is about to listen, and does not survive the refusal.
+constexpr std::chrono::milliseconds listener_patience{100};
+constexpr int listener_pause_ms = 5;
+constexpr int deadline_lateness_ms = 500;
 constexpr std::uint32_t datagram_queue_key = 0x01234567;  ///< RDMA_UDP_QKEY
 
 [[nodiscard]] Gid bytes_of(const ibv_gid& gid) noexcept {
@@ -91,7 +99,7 @@ constexpr std::uint32_t datagram_queue_key = 0x01234567;  ///< RDMA_UDP_QKEY
 [[nodiscard]] Destination destination_of(const Id& id) noexcept {
     const DevicePort port = device_port();
     Destination to;
-    to.service_id = service_id(id.space, id.destination.port());
+    to.service_id = service_id(id.realm.space, id.destination.port());
     to.addresses = header_of(id);
     to.transport = id.type == IBV_QPT_UC ? TransportType::uc : TransportType::rc;
     to.path_mtu = static_cast<std::uint8_t>(port.mtu);
@@ -167,7 +175,7 @@ int Manager::listen(Channel& channel, const Request& request) {
     const bool said = command.backlog > 0 && command.backlog < longest_backlog;
     const std::uint32_t backlog = said ? command.backlog : longest_backlog;
     // The program's backlog counts requests that it has not taken; carriers are taken at once.
-    if (const int refused = listen_on_port(id->space, id->source, id->port_options,
+    if (const int refused = listen_on_port(id->realm, id->source, id->port_options,
                                            static_cast<int>(longest_backlog), id->socket)) {
         return refused;
     }
@@ -188,7 +196,7 @@ int Manager::connect(Channel& channel, const Request& request) {
     const rdma_ucm_conn_param& said = command.conn_param;
     const Step step =
         id->type == IBV_QPT_UD
-            ? id->connection->resolve(service_id(id->space, id->destination.port()),
+            ? id->connection->resolve(service_id(id->realm.space, id->destination.port()),
                                       header_of(*id), 0xffff,
                                       private_bytes_of(said.private_data, said.private_data_len),
                                       now)
@@ -327,23 +335,48 @@ void Manager::follow(Id& id, const Step& step) {
 
 /// What cannot be sent is lost, as on a network: the connection sends it again.
 void Manager::send(Id& id, const Mad& mad) {
-    if (id.socket_use == SocketUse::port) {
-        const int error = connect_to_port(id.space, id.destination, id.socket.get());
-        if (error == EAGAIN) return;
-        if (error == 0 && is_of_this_user(id.socket.get())) {
-            watch_socket(id, SocketUse::carrier);
-        } else if (const auto answer = refuse(mad)) {  // nobody listens
-            follow(id, id.connection->receive(*answer, base::Clock::now()));
-            return;
-        }
-    }
-    if (id.socket_use != SocketUse::carrier) return;
+    if (id.socket_use == SocketUse::port && !reach_listener(id, mad)) return;
+    if (id.socket_use == SocketUse::carrier) put(id, mad);
+}
+
+void Manager::put(const Id& id, const Mad& mad) noexcept {
     const MadBytes bytes = encode(mad);
     base::count_system_call();
     if (::send(id.socket.get(), bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL) < 0 &&
         errno != EAGAIN) {
-        base::log(base::LogLevel::debug, "cm", "send to the peer of {}: {}", id.source.text(),
-                  std::strerror(errno));
+        base::log(base::LogLevel::debug, "cm", "send to a peer: {}", std::strerror(errno));
+    }
+}
+
+/// False: nobody listens, or nobody who would take more at the moment.
+bool Manager::reach_listener(Id& id, const Mad& mad) {
+    const int error = connect_to_port(id.realm, id.destination, id.socket.get());
+    if (error == EAGAIN) return false;
+    if (error == 0 && is_of_this_user(id.socket.get())) {
+        unheard_.erase(&id);
+        id.unheard.reset();
+        watch_socket(id, SocketUse::carrier);
+        return true;
+    }
+    if (!id.unheard) {
+        id.unheard = mad;
+        id.refused_at = base::Clock::now() + listener_patience;
+        unheard_.insert(&id);
+        engine_.wake();
+    }
+    return false;
+}
+
+void Manager::seek_listeners(Time now) {
+    for (Id* const id : std::vector<Id*>(unheard_.begin(), unheard_.end())) {
+        const Mad said = *id->unheard;
+        if (now < id->refused_at) {
+            send(*id, said);
+            continue;
+        }
+        unheard_.erase(id);
+        id->unheard.reset();
+        if (const auto answer = refuse(said)) follow(*id, id->connection->receive(*answer, now));
     }
 }
 
@@ -372,10 +405,11 @@ void Manager::note_deadline(Id& id) {
     if (next) deadlines_.insert({*next, &id});
 }
 
-void Manager::tick() noexcept {
+int Manager::tick() noexcept {
     const std::lock_guard guard{mutex_};
     const Time now = base::Clock::now();
     try {
+        seek_listeners(now);
         while (!deadlines_.empty() && deadlines_.begin()->first <= now) {
             Id& id = *deadlines_.begin()->second;
             follow(id, id.connection->expire(now));
@@ -383,6 +417,8 @@ void Manager::tick() noexcept {
     } catch (const std::bad_alloc&) {
         base::log(base::LogLevel::error, "cm", "no memory for an event of a connection");
     }
+    // Deadlines are seconds away, and may be some time late.
+    return unheard_.empty() ? deadline_lateness_ms : listener_pause_ms;
 }
 
 // --- sockets ------------------------------------------------------------------------------------
@@ -410,15 +446,12 @@ void Manager::unwatch_socket(Id& id) noexcept {
 void Manager::close_connection(Id& id) noexcept {
     if (id.connection) {
         const Step last = id.connection->close(base::Clock::now());
-        try {
-            if (last.mad) send(id, *last.mad);
-        } catch (const std::bad_alloc&) {
-            base::log(base::LogLevel::debug, "cm", "no memory for a last message");
-        }
+        if (last.mad && id.socket_use == SocketUse::carrier) put(id, *last.mad);
         id.connection.reset();
     }
     if (id.deadline) deadlines_.erase({*id.deadline, &id});
     id.deadline.reset();
+    unheard_.erase(&id);
     std::erase_if(newcomers_, [&](auto& one) {
         if (one.second.listener != &id) return false;
         engine_.forget(one.second.socket.get());
@@ -484,7 +517,7 @@ void Manager::read_request(std::uint64_t watch) {
         service = sidr->service_id;
         header = address_header_of(sidr->private_data);
     }
-    if (!header || service != service_id(listener.space, listener.source.port())) {
+    if (!header || service != service_id(listener.realm.space, listener.source.port())) {
         if (const auto answer = refuse(*mad)) {
             const MadBytes refusal = encode(*answer);
             ::send(newcomer.socket.get(), refusal.data(), refusal.size(),
@@ -494,7 +527,7 @@ void Manager::read_request(std::uint64_t watch) {
     }
     if (listener.requests_left == 0) return;
     auto id = std::make_unique<Id>();
-    id->space = listener.space;
+    id->realm = listener.realm;
     id->type = listener.type;
     id->state = IdState::connecting;
     id->has_device = id->has_path = true;

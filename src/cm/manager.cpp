@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "../soft/system/event_wait.hpp"
+#include "millrace/base/error.hpp"
 #include "millrace/base/log.hpp"
 #include "millrace/base/random.hpp"
 #include "millrace/base/standard_streams.hpp"
@@ -300,7 +301,12 @@ int Manager::create_id(Channel& channel, const Request& request) {
         default: return EINVAL;
     }
     if (id->type != IBV_QPT_RC && id->type != IBV_QPT_UC && id->type != IBV_QPT_UD) return EINVAL;
-    id->space = static_cast<PortSpace>(command.ps);
+    try {
+        id->realm = {own_fabric(), static_cast<PortSpace>(command.ps)};
+    } catch (const base::Error& error) {
+        base::log(base::LogLevel::error, "cm", "{}", error.what());
+        return EINVAL;
+    }
     id->uid = command.uid;
     id->starting_psn = static_cast<std::uint32_t>(base::random_bits()) & 0xffffff;
     const Id& made = *id;

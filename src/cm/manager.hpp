@@ -102,12 +102,15 @@ class Manager final : private Watcher {
     // Connections.
     void follow(Id& id, const Step& step);
     void send(Id& id, const Mad& mad);
+    void put(const Id& id, const Mad& mad) noexcept;
+    [[nodiscard]] bool reach_listener(Id& id, const Mad& mad);
+    void seek_listeners(Time now);
     void note_deadline(Id& id);
     void watch_socket(Id& id, SocketUse use);
     void unwatch_socket(Id& id) noexcept;
     void close_connection(Id& id) noexcept;
     void look(std::uint64_t watch) noexcept override;
-    void tick() noexcept override;
+    int tick() noexcept override;
     void take_carriers(Id& listener);
     void read_request(std::uint64_t watch);
     void read_carrier(Id& id);
@@ -130,6 +133,7 @@ class Manager final : private Watcher {
     std::unordered_map<std::uint64_t, Id*> watched_;
     std::map<std::uint64_t, Newcomer> newcomers_;
     std::set<std::pair<Time, Id*>> deadlines_;
+    std::set<Id*> unheard_;  ///< nobody listens where they want to connect
 };
 
 }  // namespace millrace::cm

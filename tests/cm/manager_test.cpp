@@ -402,6 +402,21 @@ TEST_F(Commands, RejectWhoAsksForAPortThatNobodyHas) {
     EXPECT_EQ(event.status, 8U);  // invalid service id
 }
 
+TEST_F(Commands, FindAListenerThatIsAMomentLate) {
+    client.request(2, port);
+    listener();
+    EXPECT_EQ(server.event().event, connect_request);
+}
+
+TEST_F(Commands, LeaveAnIdThatIsEndedWhileNobodyListens) {
+    const std::uint32_t id = client.request(2, port);
+    EXPECT_EQ(client.destroy(id), 2);
+    listener();
+    client.request(3, port);
+    EXPECT_EQ(server.event().event, connect_request);
+    EXPECT_FALSE(server.is_readable());
+}
+
 TEST_F(Commands, RejectWithWhatTheProgramSays) {
     listener();
     client.request(2, port);
