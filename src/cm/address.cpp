@@ -47,6 +47,11 @@ bool Address::is_any() const noexcept {
     return std::memcmp(&value_.v6.sin6_addr, &in6addr_any, sizeof in6addr_any) == 0;
 }
 
+bool Address::is_multicast() const noexcept {
+    if (family() == AF_INET) return IN_MULTICAST(ntohl(value_.v4.sin_addr.s_addr));
+    return IN6_IS_ADDR_MULTICAST(&value_.v6.sin6_addr);
+}
+
 // The port is at the same place in both.
 std::uint16_t Address::port() const noexcept { return ntohs(value_.v4.sin_port); }
 void Address::set_port(std::uint16_t port) noexcept { value_.v4.sin_port = htons(port); }

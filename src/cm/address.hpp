@@ -25,6 +25,7 @@ class Address {
     [[nodiscard]] int family() const noexcept { return value_.v4.sin_family; }
     [[nodiscard]] bool is_none() const noexcept { return family() == AF_UNSPEC; }
     [[nodiscard]] bool is_any() const noexcept;
+    [[nodiscard]] bool is_multicast() const noexcept;
     /// In the host's byte order.
     [[nodiscard]] std::uint16_t port() const noexcept;
     void set_port(std::uint16_t port) noexcept;

@@ -84,7 +84,8 @@ int Manager::resolve(Id& id, const Address* source, const Address& destination) 
         id.destination = Address::loopback(destination.family());
         id.destination.set_port(destination.port());
     }
-    if (!is_local(id.destination)) {
+    const bool is_group = id.destination.is_multicast();
+    if (!is_group && !is_local(id.destination)) {
         base::log(base::LogLevel::warn, "cm",
                   "resolve {}: it is no address of this host, and the soft device reaches no other",
                   id.destination.text());
@@ -94,8 +95,12 @@ int Manager::resolve(Id& id, const Address* source, const Address& destination) 
     if (id.source.is_any()) {
         Address source_found;
         if (const int error = find_source(id.destination, source_found)) {
-            tell(id, address_error_event, -error);
-            return 0;
+            if (!is_group) {
+                tell(id, address_error_event, -error);
+                return 0;
+            }
+            // The host has no way to it, but the soft device has.
+            source_found = Address::loopback(id.destination.family());
         }
         source_found.set_port(id.source.port());
         id.source = source_found;

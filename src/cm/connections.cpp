@@ -3,6 +3,7 @@
 #include <rdma/rdma_user_cm.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
@@ -29,7 +30,6 @@ constexpr std::size_t most_newcomers = 256;
 constexpr std::chrono::milliseconds listener_patience{100};
 constexpr int listener_pause_ms = 5;
 constexpr int deadline_lateness_ms = 500;
-constexpr std::uint32_t datagram_queue_key = 0x01234567;  ///< RDMA_UDP_QKEY
 
 [[nodiscard]] Gid bytes_of(const ibv_gid& gid) noexcept {
     Gid bytes{};
@@ -111,19 +111,6 @@ constexpr std::uint32_t datagram_queue_key = 0x01234567;  ///< RDMA_UDP_QKEY
     to.path.hop_limit = port.is_ethernet ? 64 : 1;
     to.path.subnet_local = !port.is_ethernet;
     return to;
-}
-
-/// The way to the peer's GID.
-[[nodiscard]] ib_uverbs_ah_attr way_to(const Gid& gid, const Address& source) noexcept {
-    const DevicePort port = device_port();
-    ib_uverbs_ah_attr way{};
-    way.port_num = port.number;
-    way.dlid = port.lid;
-    way.is_global = port.is_ethernet ? 1 : 0;
-    std::memcpy(way.grh.dgid, gid.data(), gid.size());
-    way.grh.sgid_index = gid_of_address(source).index;
-    way.grh.hop_limit = 64;
-    return way;
 }
 
 void fill_connection(rdma_ucm_conn_param& to, const Event& event) noexcept {
@@ -238,7 +225,11 @@ int Manager::reject(Channel& channel, const Request& request) {
     const auto command = request.as<rdma_ucm_reject>();
     const auto [id, error] = find(channel, command.id);
     if (id == nullptr) return error;
-    if (!id->connection) return EINVAL;
+    constexpr std::uint8_t vendor_option_refused = 35;
+    const bool known_reason =
+        command.reason == 0 || command.reason == vendor_option_refused ||
+        command.reason == static_cast<std::uint8_t>(RejectReason::consumer_defined);
+    if (!id->connection || !known_reason) return EINVAL;
     const auto data = private_bytes_of(command.private_data, command.private_data_len);
     const auto reason = command.reason == 0 ? RejectReason::consumer_defined
                                             : static_cast<RejectReason>(command.reason);
@@ -410,6 +401,9 @@ int Manager::tick() noexcept {
     const Time now = base::Clock::now();
     try {
         seek_listeners(now);
+        for (Id* const listener : std::exchange(deaf_, {})) {
+            static_cast<void>(engine_.watch(listener->socket.get(), listener->watch));
+        }
         while (!deadlines_.empty() && deadlines_.begin()->first <= now) {
             Id& id = *deadlines_.begin()->second;
             follow(id, id.connection->expire(now));
@@ -452,6 +446,7 @@ void Manager::close_connection(Id& id) noexcept {
     if (id.deadline) deadlines_.erase({*id.deadline, &id});
     id.deadline.reset();
     unheard_.erase(&id);
+    deaf_.erase(&id);
     std::erase_if(newcomers_, [&](auto& one) {
         if (one.second.listener != &id) return false;
         engine_.forget(one.second.socket.get());
@@ -479,13 +474,18 @@ void Manager::take_carriers(Id& listener) {
         soft::Descriptor carrier{
             ::accept4(listener.socket.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)};
         base::count_system_call();
-        if (!carrier) return;
-        if (!is_of_this_user(carrier.get())) continue;
-        if (newcomers_.size() == most_newcomers) {
-            const auto oldest = newcomers_.begin();
-            engine_.forget(oldest->second.socket.get());
-            newcomers_.erase(oldest);
+        if (!carrier) {
+            // It would be reported again and again.
+            if (errno == EAGAIN || errno == ECONNABORTED || errno == EINTR) return;
+            base::log(base::LogLevel::warn, "cm",
+                      "take a client of {}: {}; it waits until there are descriptors again",
+                      listener.source.text(), std::strerror(errno));
+            engine_.forget(listener.socket.get());
+            deaf_.insert(&listener);
+            return;
         }
+        if (!is_of_this_user(carrier.get())) continue;
+        push_out_the_silent();
         const std::uint64_t watch = ++last_watch_;
         const int socket = carrier.get();
         newcomers_.emplace(watch, Newcomer{std::move(carrier), &listener});
@@ -493,21 +493,46 @@ void Manager::take_carriers(Id& listener) {
     }
 }
 
-/// The first message of a carrier. A request for which the listener has no place is dropped, and
-/// comes again.
+/// Who connects and says nothing makes room for others.
+void Manager::push_out_the_silent() noexcept {
+    const auto is_silent = [](const auto& one) { return !one.second.waits; };
+    const auto silent = std::count_if(newcomers_.begin(), newcomers_.end(), is_silent);
+    if (static_cast<std::size_t>(silent) < most_newcomers) return;
+    const auto oldest = std::find_if(newcomers_.begin(), newcomers_.end(), is_silent);
+    engine_.forget(oldest->second.socket.get());
+    newcomers_.erase(oldest);
+}
+
+/// The program has taken a request: there is room for one that waits.
+void Manager::let_one_in(const Id& listener) {
+    for (auto& [watch, newcomer] : newcomers_) {
+        if (newcomer.listener != &listener || !newcomer.waits) continue;
+        newcomer.waits = false;
+        static_cast<void>(engine_.watch(newcomer.socket.get(), watch));
+        return;
+    }
+}
+
+/// The first message of a carrier. A request for which the listener has no place waits unread.
 void Manager::read_request(std::uint64_t watch) {
     Newcomer& newcomer = newcomers_.at(watch);
     Id& listener = *newcomer.listener;
     const auto drop = [&] {
         engine_.forget(newcomer.socket.get());
         newcomers_.erase(watch);
+        let_one_in(listener);
     };
+    if (listener.requests_left == 0) {
+        newcomer.waits = true;
+        engine_.forget(newcomer.socket.get());
+        return;
+    }
     MadBytes bytes{};
     const ssize_t got = read_message(newcomer.socket.get(), bytes);
     if (got < 0) return;
     if (got == 0) return drop();
     const auto mad = decode({bytes.data(), static_cast<std::size_t>(got)});
-    if (!mad) return;
+    if (!mad) return drop();
     std::uint64_t service = 0;
     std::optional<AddressHeader> header;
     if (const auto* const req = std::get_if<Req>(&mad->body)) {
@@ -525,7 +550,6 @@ void Manager::read_request(std::uint64_t watch) {
         }
         return drop();
     }
-    if (listener.requests_left == 0) return;
     auto id = std::make_unique<Id>();
     id->realm = listener.realm;
     id->type = listener.type;

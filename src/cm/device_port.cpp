@@ -45,4 +45,16 @@ PlacedGid gid_of_address(const Address& address) noexcept {
     return own;
 }
 
+ib_uverbs_ah_attr way_to(std::span<const std::uint8_t, 16> gid, const Address& source) noexcept {
+    const DevicePort port = device_port();
+    ib_uverbs_ah_attr way{};
+    way.port_num = port.number;
+    way.dlid = port.lid;
+    way.is_global = port.is_ethernet ? 1 : 0;
+    std::memcpy(way.grh.dgid, gid.data(), gid.size());
+    way.grh.sgid_index = gid_of_address(source).index;
+    way.grh.hop_limit = 64;
+    return way;
+}
+
 }  // namespace millrace::cm

@@ -3,8 +3,10 @@
 #pragma once
 
 #include <infiniband/verbs.h>
+#include <rdma/rdma_user_cm.h>
 
 #include <cstdint>
+#include <span>
 
 #include "address.hpp"
 
@@ -27,5 +29,11 @@ struct PlacedGid {
 /// Of an address of this host; the loopback's, and those that the port's table has not, are reached
 /// by the port's own.
 [[nodiscard]] PlacedGid gid_of_address(const Address& address) noexcept;
+
+/// The way to a GID, of a peer or a group, from an address of this host.
+[[nodiscard]] ib_uverbs_ah_attr way_to(std::span<const std::uint8_t, 16> gid,
+                                       const Address& source) noexcept;
+
+inline constexpr std::uint32_t datagram_queue_key = 0x01234567;  ///< RDMA_UDP_QKEY
 
 }  // namespace millrace::cm

@@ -67,10 +67,18 @@ struct Id {
     Time refused_at{};
 };
 
+/// A multicast group that an id's program has joined.
+struct Membership {
+    Id* id = nullptr;
+    std::uint64_t uid = 0;  ///< librdmacm's pointer
+    std::uint32_t events_reported = 0;
+};
+
 struct QueuedEvent {
     rdma_ucm_event_resp response{};
     Id* about = nullptr;          ///< whose count of reported events goes up: a listener's, too
     std::unique_ptr<Id> request;  ///< of CONNECT_REQUEST: the id that it will be
+    Membership* membership = nullptr;  ///< of MULTICAST_JOIN: its count goes up, too
 };
 
 /// What a program opened in place of /dev/infiniband/rdma_cm.

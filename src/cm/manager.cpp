@@ -7,12 +7,15 @@
 #include <pthread.h>
 #include <rdma/rdma_user_cm.h>
 #include <sys/eventfd.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <new>
+#include <string_view>
 #include <utility>
 
 #include "../soft/system/event_wait.hpp"
@@ -27,8 +30,19 @@ namespace {
 
 constexpr std::size_t most_ids = 65'536;
 
-/// RDMA_CM_EVENT_… of <rdma/rdma_cma.h>, which is librdmacm's.
-constexpr std::uint32_t connect_request_event = 4;
+/// Also where nobody can say.
+[[nodiscard]] bool is_event_descriptor(int descriptor) noexcept {
+    constexpr std::string_view event_file = "anon_inode:[eventfd]";
+    const int error = errno;
+    char path[32];
+    char target[64];
+    std::snprintf(path, sizeof path, "/proc/self/fd/%d", descriptor);
+    const auto length = ::syscall(SYS_readlinkat, AT_FDCWD, path, target, sizeof target);
+    const bool gone = length < 0 && errno == ENOENT && ::access("/proc/self/fd", F_OK) == 0;
+    errno = error;
+    if (length < 0) return !gone;
+    return std::string_view{target, static_cast<std::size_t>(length)} == event_file;
+}
 
 }  // namespace
 
@@ -98,7 +112,15 @@ int Manager::open_channel() noexcept {
 bool Manager::has_channel(int descriptor) noexcept {
     const base::Uncancelled held;
     const std::lock_guard guard{mutex_};
-    return channels_.contains(descriptor) || inherited_.contains(descriptor);
+    const auto found = channels_.find(descriptor);
+    if (found == channels_.end() && !inherited_.contains(descriptor)) return false;
+    if (is_event_descriptor(descriptor)) return true;
+    // The program has closed it by itself, and has another file of that number.
+    inherited_.erase(descriptor);
+    if (found == channels_.end()) return false;
+    while (!found->second->ids.empty()) end(**found->second->ids.begin());
+    channels_.erase(found);
+    return false;
 }
 
 void Manager::close_channel(int descriptor) noexcept {
@@ -163,9 +185,9 @@ Manager::Handler Manager::handler_of(std::uint32_t command) noexcept {
         case RDMA_USER_CM_CMD_INIT_QP_ATTR: return &Manager::init_queue_pair;
         case RDMA_USER_CM_CMD_SET_OPTION: return &Manager::set_option;
         case RDMA_USER_CM_CMD_NOTIFY: return &Manager::notify;
-        case RDMA_USER_CM_CMD_JOIN_IP_MCAST:
-        case RDMA_USER_CM_CMD_LEAVE_MCAST:
-        case RDMA_USER_CM_CMD_JOIN_MCAST: return &Manager::refuse_multicast;
+        case RDMA_USER_CM_CMD_JOIN_IP_MCAST: return &Manager::join_ip;
+        case RDMA_USER_CM_CMD_LEAVE_MCAST: return &Manager::leave;
+        case RDMA_USER_CM_CMD_JOIN_MCAST: return &Manager::join;
         case RDMA_USER_CM_CMD_MIGRATE_ID: return &Manager::migrate_id;
         case RDMA_USER_CM_CMD_BIND: return &Manager::bind;
         case RDMA_USER_CM_CMD_RESOLVE_ADDR: return &Manager::resolve_address;
@@ -192,15 +214,17 @@ int Manager::get_event(int descriptor, const Request& request) {
                 if (event.request != nullptr) {
                     Id& request_id = *event.request;
                     try {
-                        if (!enlist(std::move(event.request), channel)) return ENOMEM;
+                        if (!enlist(event.request, channel)) return ENOMEM;
                     } catch (const std::bad_alloc&) {
                         return ENOMEM;
                     }
                     ++event.about->requests_left;
+                    let_one_in(*event.about);
                     event.response.id = request_id.handle;
                 }
                 if (const int error = request.answer(to, event.response, least)) return error;
                 ++event.about->events_reported;
+                if (event.membership != nullptr) ++event.membership->events_reported;
                 channel.events.pop_front();
                 show_news(channel);
                 return 0;
@@ -260,7 +284,7 @@ Manager::Found Manager::find(const Channel& channel, std::uint32_t handle) noexc
     return {id, 0};
 }
 
-bool Manager::enlist(std::unique_ptr<Id> id, Channel& channel) {
+bool Manager::enlist(std::unique_ptr<Id>& id, Channel& channel) {
     if (free_handles_.empty()) {
         if (ids_.size() == most_ids) return false;
         free_handles_.insert(static_cast<std::uint32_t>(ids_.size()));
@@ -276,6 +300,7 @@ bool Manager::enlist(std::unique_ptr<Id> id, Channel& channel) {
 
 std::uint32_t Manager::end(Id& id) noexcept {
     drop_events_of(id);
+    std::erase_if(memberships_, [&](const auto& one) { return one.second->id == &id; });
     close_connection(id);
     const std::uint32_t reported = id.events_reported;
     const std::uint32_t handle = id.handle;
@@ -310,7 +335,7 @@ int Manager::create_id(Channel& channel, const Request& request) {
     id->uid = command.uid;
     id->starting_psn = static_cast<std::uint32_t>(base::random_bits()) & 0xffffff;
     const Id& made = *id;
-    if (!enlist(std::move(id), channel)) return ENOMEM;
+    if (!enlist(id, channel)) return ENOMEM;
     return request.answer(command.response, rdma_ucm_create_id_resp{made.handle});
 }
 
@@ -342,13 +367,6 @@ int Manager::migrate_id(Channel& channel, const Request& request) {
         show_news(channel);
     }
     return request.answer(command.response, rdma_ucm_migrate_resp{id->events_reported});
-}
-
-int Manager::refuse_multicast(Channel&, const Request&) {
-    base::log(base::LogLevel::warn, "cm",
-              "join a multicast group by rdma_cm: not done yet; attach the queue pair to the "
-              "group with ibv_attach_mcast");
-    return EOPNOTSUPP;
 }
 
 }  // namespace millrace::cm

@@ -76,7 +76,11 @@ class Manager final : private Watcher {
     int init_queue_pair(Channel& channel, const Request& request);
     int set_option(Channel& channel, const Request& request);
     int notify(Channel& channel, const Request& request);
-    int refuse_multicast(Channel& channel, const Request& request);
+    int join_ip(Channel& channel, const Request& request);
+    int join(Channel& channel, const Request& request);
+    int join_group(Channel& channel, std::uint32_t handle, const Address& address,
+                   std::uint64_t uid, std::uint64_t response, const Request& request);
+    int leave(Channel& channel, const Request& request);
 
     // Ids.
     /// The channel's id of that name. Null: ENOENT, or EINVAL, as it is another channel's.
@@ -85,8 +89,8 @@ class Manager final : private Watcher {
         int error = 0;
     };
     [[nodiscard]] Found find(const Channel& channel, std::uint32_t handle) noexcept;
-    /// Gives it a name. False: there is none left.
-    [[nodiscard]] bool enlist(std::unique_ptr<Id> id, Channel& channel);
+    /// Takes it, and gives it a name. False: there is none left.
+    [[nodiscard]] bool enlist(std::unique_ptr<Id>& id, Channel& channel);
     /// How many of its events the program was given.
     std::uint32_t end(Id& id) noexcept;
     void drop_events_of(const Id& id) noexcept;
@@ -116,11 +120,15 @@ class Manager final : private Watcher {
     void read_carrier(Id& id);
     void hang_up(Id& id);
 
-    /// A carrier that has brought no request yet.
+    /// A carrier whose request was not taken yet.
     struct Newcomer {
         soft::Descriptor socket;
         Id* listener = nullptr;
+        /// It has said something, which is not read, as the listener's backlog is full.
+        bool waits = false;
     };
+    void let_one_in(const Id& listener);
+    void push_out_the_silent() noexcept;
 
     std::mutex mutex_;
     Engine engine_;
@@ -129,11 +137,15 @@ class Manager final : private Watcher {
     /// By handle. The lowest free one is used next, as librdmacm's table has 65,536.
     std::vector<std::unique_ptr<Id>> ids_;
     std::set<std::uint32_t> free_handles_;
+    /// By the name that LEAVE_MCAST says.
+    std::map<std::uint32_t, std::unique_ptr<Membership>> memberships_;
+    std::uint32_t next_membership_ = 0;
     std::uint64_t last_watch_ = 0;
     std::unordered_map<std::uint64_t, Id*> watched_;
     std::map<std::uint64_t, Newcomer> newcomers_;
     std::set<std::pair<Time, Id*>> deadlines_;
     std::set<Id*> unheard_;  ///< nobody listens where they want to connect
+    std::set<Id*> deaf_;     ///< listeners for whose next carrier there was no descriptor
 };
 
 }  // namespace millrace::cm

@@ -25,6 +25,7 @@
 namespace millrace::cm {
 namespace {
 
+using testing::ElementsAre;
 using testing::IsEmpty;
 
 constexpr std::uint32_t address_resolved = 0;
@@ -35,6 +36,7 @@ constexpr std::uint32_t connect_response = 5;
 constexpr std::uint32_t rejected = 8;
 constexpr std::uint32_t established = 9;
 constexpr std::uint32_t disconnected = 10;
+constexpr std::uint32_t multicast_join = 12;
 
 sockaddr_in6 address(const char* host, std::uint16_t port) {
     sockaddr_in6 storage{};
@@ -93,13 +95,7 @@ class Program {
         return answer.id;
     }
     /// The count of its reported events, or the errno, negative.
-    int destroy(std::uint32_t id) {
-        rdma_ucm_destroy_id body{};
-        body.id = id;
-        rdma_ucm_destroy_id_resp answer{};
-        const int error = command(RDMA_USER_CM_CMD_DESTROY_ID, body, answer);
-        return error == 0 ? static_cast<int>(answer.events_reported) : -error;
-    }
+    int destroy(std::uint32_t id) { return end(RDMA_USER_CM_CMD_DESTROY_ID, id); }
     int bind(std::uint32_t id, const sockaddr_in6& to) {
         rdma_ucm_bind_ip body{};
         body.addr = to;
@@ -147,6 +143,15 @@ class Program {
     int disconnect(std::uint32_t id) {
         return command(RDMA_USER_CM_CMD_DISCONNECT, rdma_ucm_disconnect{id});
     }
+    int join(std::uint32_t id, std::uint64_t uid, const sockaddr_in6& group,
+             rdma_ucm_create_id_resp& answer) {
+        rdma_ucm_join_ip_mcast body{};
+        body.uid = uid;
+        body.addr = group;
+        body.id = id;
+        return command(RDMA_USER_CM_CMD_JOIN_IP_MCAST, body, answer);
+    }
+    int leave(std::uint32_t membership) { return end(RDMA_USER_CM_CMD_LEAVE_MCAST, membership); }
     int set_option(std::uint32_t id, std::uint32_t name, int value, std::uint32_t size = 4) {
         rdma_ucm_set_option body{};
         body.id = id;
@@ -187,6 +192,13 @@ class Program {
     }
 
   private:
+    int end(std::uint32_t number, std::uint32_t name) {
+        rdma_ucm_destroy_id body{};
+        body.id = name;
+        rdma_ucm_destroy_id_resp answer{};
+        const int error = command(number, body, answer);
+        return error == 0 ? static_cast<int>(answer.events_reported) : -error;
+    }
     static rdma_ucm_conn_param parameters(const std::string& said) {
         rdma_ucm_conn_param to{};
         to.valid = 1;
@@ -214,7 +226,8 @@ class Commands : public testing::Test {
         server.close();
         client.close();
         auto left = taken_ports();
-        std::erase_if(left, [](const auto& one) { return one.fabric != getenv("MILLRACE_FABRIC"); });
+        std::erase_if(left,
+                      [](const auto& one) { return one.fabric != getenv("MILLRACE_FABRIC"); });
         EXPECT_THAT(left, IsEmpty());
     }
 
@@ -276,8 +289,8 @@ TEST_F(Commands, TellQueuePairsOfEachOther) {
     ib_uverbs_qp_attr there{};
     ib_uverbs_qp_attr here{};
     ASSERT_EQ(client.queue_pair(ends.active, IBV_QPS_INIT, there), 0);
-    EXPECT_EQ(there.qp_attr_mask, unsigned{IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
-                                           IBV_QP_ACCESS_FLAGS});
+    EXPECT_EQ(there.qp_attr_mask,
+              unsigned{IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS});
     EXPECT_EQ(there.qp_access_flags, unsigned{IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
                                               IBV_ACCESS_REMOTE_ATOMIC});
     ASSERT_EQ(client.queue_pair(ends.active, IBV_QPS_RTS, there), 0);
@@ -326,9 +339,72 @@ TEST_F(Commands, RefuseWhatTheKernelRefuses) {
     EXPECT_EQ(client.set_option(id, 99, 1), ENOSYS);
     EXPECT_EQ(client.set_option(id, RDMA_OPTION_ID_REUSEADDR, 1, 1), EINVAL);
     EXPECT_EQ(client.set_option(id, RDMA_OPTION_ID_REUSEADDR, 1), EINVAL);  // it listens
-    rdma_ucm_join_ip_mcast join{};
-    join.id = id;
-    EXPECT_EQ(client.command(RDMA_USER_CM_CMD_JOIN_IP_MCAST, join, answer), EOPNOTSUPP);
+}
+
+TEST_F(Commands, JoinAGroupAndLeaveIt) {
+    const std::uint32_t id = client.create(2, RDMA_PS_UDP);
+    ASSERT_EQ(client.resolve(id, address("239.1.2.3", 0)), 0);
+    EXPECT_EQ(client.event().event, address_resolved);
+    rdma_ucm_create_id_resp joined{};
+    ASSERT_EQ(client.join(id, 7, address("239.1.2.3", 0), joined), 0);
+    const auto event = client.event();
+    EXPECT_EQ(event.event, multicast_join);
+    EXPECT_EQ(event.status, 0U);
+    EXPECT_EQ(event.uid, 7U) << "librdmacm's pointer to the membership";
+    EXPECT_EQ(event.id, joined.id);
+    const auto& group = event.param.ud;
+    EXPECT_EQ(group.qp_num, 0xffffffU);
+    EXPECT_EQ(group.qkey, 0x01234567U);
+    EXPECT_EQ(group.ah_attr.is_global, 1);
+    EXPECT_EQ(group.ah_attr.port_num, 1);
+    EXPECT_THAT(group.ah_attr.grh.dgid,
+                ElementsAre(0xff, 0x0e, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 239, 1, 2, 3));
+    EXPECT_EQ(server.leave(joined.id), -EINVAL);  // it is another channel's
+    EXPECT_EQ(client.leave(joined.id), 1) << "as many events as librdmacm waits to be acknowledged";
+    EXPECT_EQ(client.leave(joined.id), -ENOENT);
+    EXPECT_EQ(client.destroy(id), 2) << "the group's event is the id's, too";
+}
+
+TEST_F(Commands, ForgetAGroupsEventWithTheGroupOrTheId) {
+    const std::uint32_t id = client.create(2, RDMA_PS_UDP);
+    ASSERT_EQ(client.bind(id, address("127.0.0.1", 0)), 0);
+    rdma_ucm_create_id_resp first{};
+    rdma_ucm_create_id_resp second{};
+    ASSERT_EQ(client.join(id, 7, address("239.1.2.3", 0), first), 0);
+    ASSERT_EQ(client.join(id, 8, address("239.1.2.4", 0), second), 0);
+    EXPECT_EQ(client.leave(first.id), 0);
+    EXPECT_EQ(client.event().uid, 8U);
+    EXPECT_FALSE(client.is_readable());
+    ASSERT_EQ(client.join(id, 9, address("239.1.2.5", 0), first), 0);
+    EXPECT_TRUE(client.is_readable());
+    EXPECT_EQ(client.destroy(id), 1);
+    EXPECT_FALSE(client.is_readable());
+    EXPECT_EQ(client.leave(first.id), -ENOENT);
+    EXPECT_EQ(client.leave(second.id), -ENOENT);
+}
+
+TEST_F(Commands, RefuseToJoinAsTheKernelDoes) {
+    rdma_ucm_create_id_resp answer{};
+    const auto group = address("239.1.2.3", 0);
+    const std::uint32_t connected_type = client.create(1);
+    ASSERT_EQ(client.bind(connected_type, address("127.0.0.1", 0)), 0);
+    EXPECT_EQ(client.join(connected_type, 7, group, answer), EINVAL);
+    const std::uint32_t id = client.create(2, RDMA_PS_UDP);
+    EXPECT_EQ(client.join(id, 7, group, answer), EINVAL);  // it has no device
+    ASSERT_EQ(client.bind(id, address("127.0.0.1", 0)), 0);
+    EXPECT_EQ(client.join(id, 7, address("0.0.0.0", 0), answer), EINVAL);
+    EXPECT_EQ(client.join(id, 7, sockaddr_in6{}, answer), EINVAL);
+    EXPECT_EQ(client.join(id + 9, 7, group, answer), ENOENT);
+    EXPECT_EQ(client.command(RDMA_USER_CM_CMD_JOIN_IP_MCAST, rdma_ucm_join_ip_mcast{}), ENOSPC);
+    rdma_ucm_join_mcast flagged{};
+    flagged.id = id;
+    flagged.addr_size = sizeof(sockaddr_in);
+    std::memcpy(&flagged.addr, &group, sizeof(sockaddr_in));
+    flagged.join_flags = RDMA_MC_JOIN_FLAG_RESERVED;
+    EXPECT_EQ(client.command(RDMA_USER_CM_CMD_JOIN_MCAST, flagged, answer), EINVAL);
+    flagged.join_flags = RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER;
+    EXPECT_EQ(client.command(RDMA_USER_CM_CMD_JOIN_MCAST, flagged, answer), 0);
+    EXPECT_EQ(client.event().id, answer.id);
 }
 
 TEST_F(Commands, RefusePrivateDataForWhichThereIsNoRoom) {
@@ -438,12 +514,27 @@ TEST_F(Commands, RejectRequestsOfAListenerThatEnds) {
     EXPECT_EQ(client.event().event, rejected);
 }
 
-TEST_F(Commands, ShowNoMoreRequestsThanTheBacklog) {
+TEST_F(Commands, KeepRequestsBeyondTheBacklogUntilThereIsRoom) {
     listener(1);
-    client.request(2, port);
-    client.request(3, port);
-    EXPECT_EQ(server.event().event, connect_request);
-    EXPECT_FALSE(server.is_readable());  // the other one is sent again, in some seconds
+    constexpr int many = 300;
+    for (int i = 0; i < many; ++i) client.request(2, port);
+    for (int i = 0; i < many; ++i) {
+        const auto request = server.event();
+        ASSERT_EQ(request.event, connect_request) << i;
+        ASSERT_EQ(server.reject(request.id), 0);
+        ASSERT_EQ(client.event().status, 28U) << i;
+    }
+    EXPECT_FALSE(server.is_readable());
+}
+
+TEST_F(Commands, AreNotThoseOfAnotherFileOfAChannelsNumber) {
+    Program other;
+    const int number = other.descriptor();
+    const int file = ::open("/dev/null", O_WRONLY | O_CLOEXEC);
+    ASSERT_EQ(::dup3(file, number, O_CLOEXEC), number);  // as if the program had closed it
+    ::close(file);
+    EXPECT_FALSE(Manager::own().has_channel(number));
+    EXPECT_TRUE(Manager::own().has_channel(client.descriptor()));
 }
 
 TEST_F(Commands, TellAnIdOfTheEndOfItsPeers) {
@@ -588,8 +679,8 @@ MILLRACE_CHILD(connects_and_leaves_a_child) {
 
 TEST_F(Commands, TellOfTheEndOfAProcessWhoseChildLives) {
     listener();
-    auto other = test::ChildProcess::start("connects_and_leaves_a_child",
-                                           {getenv("MILLRACE_FABRIC")});
+    auto other =
+        test::ChildProcess::start("connects_and_leaves_a_child", {getenv("MILLRACE_FABRIC")});
     const auto request = server.event();
     ASSERT_EQ(request.event, connect_request);
     ASSERT_EQ(server.accept(request.id, 3), 0);
