@@ -24,6 +24,9 @@ namespace {
 constexpr std::uint32_t longest_backlog = 1024;
 /// More than that from processes that then say nothing push out the oldest.
 constexpr std::size_t most_newcomers = 256;
+/// Clients, or messages of one, that are taken in one go: any user of the host may connect, and the
+/// program's commands wait meanwhile.
+constexpr int most_at_once = 16;
 /// How long to look for who listens before the answer is that nobody does. On a network, routes and
 /// requests take their time, and programs count on it: perftest's client connects when its server
 /// is about to listen, and does not survive the refusal.
@@ -341,9 +344,9 @@ void Manager::put(const Id& id, const Mad& mad) noexcept {
 
 /// False: nobody listens, or nobody who would take more at the moment.
 bool Manager::reach_listener(Id& id, const Mad& mad) {
-    const int error = connect_to_port(id.realm, id.destination, id.socket.get());
+    const int error = connect_to_port(id.realm, id.destination, id.socket);
     if (error == EAGAIN) return false;
-    if (error == 0 && is_of_this_user(id.socket.get())) {
+    if (error == 0) {
         unheard_.erase(&id);
         id.unheard.reset();
         watch_socket(id, SocketUse::carrier);
@@ -470,7 +473,7 @@ void Manager::look(std::uint64_t watch) noexcept {
 }
 
 void Manager::take_carriers(Id& listener) {
-    for (;;) {
+    for (int i = 0; i < most_at_once; ++i) {
         soft::Descriptor carrier{
             ::accept4(listener.socket.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)};
         base::count_system_call();
@@ -484,7 +487,7 @@ void Manager::take_carriers(Id& listener) {
             deaf_.insert(&listener);
             return;
         }
-        if (!is_of_this_user(carrier.get())) continue;
+        if (!is_of_user(carrier.get(), listener.realm.user)) continue;
         push_out_the_silent();
         const std::uint64_t watch = ++last_watch_;
         const int socket = carrier.get();
@@ -582,7 +585,7 @@ void Manager::read_request(std::uint64_t watch) {
 }
 
 void Manager::read_carrier(Id& id) {
-    while (id.socket_use == SocketUse::carrier) {
+    for (int i = 0; i < most_at_once && id.socket_use == SocketUse::carrier; ++i) {
         MadBytes bytes{};
         const ssize_t got = read_message(id.socket.get(), bytes);
         if (got < 0) return;

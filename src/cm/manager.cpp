@@ -98,7 +98,7 @@ int Manager::open_channel() noexcept {
         inherited_.erase(descriptor);
         // One of that number was closed behind our back.
         if (const auto stale = channels_.find(descriptor); stale != channels_.end()) {
-            while (!stale->second->ids.empty()) end(**stale->second->ids.begin());
+            abandon(*stale->second);
         }
         channels_[descriptor] = std::move(channel);
     } catch (const std::bad_alloc&) {
@@ -118,9 +118,15 @@ bool Manager::has_channel(int descriptor) noexcept {
     // The program has closed it by itself, and has another file of that number.
     inherited_.erase(descriptor);
     if (found == channels_.end()) return false;
-    while (!found->second->ids.empty()) end(**found->second->ids.begin());
+    abandon(*found->second);
     channels_.erase(found);
     return false;
+}
+
+/// Its descriptor's number is another file's: nothing may be read from that, or written to it.
+void Manager::abandon(Channel& channel) noexcept {
+    channel.descriptor = -1;
+    while (!channel.ids.empty()) end(**channel.ids.begin());
 }
 
 void Manager::close_channel(int descriptor) noexcept {
@@ -252,7 +258,9 @@ void Manager::show_news(const Channel& channel) noexcept {
 
 void Manager::queue(Channel& channel, QueuedEvent event) {
     channel.events.push_back(std::move(event));
-    show_news(channel);
+    // Each is written, for who watches the descriptor by edges.
+    const std::uint64_t one = 1;
+    [[maybe_unused]] const ssize_t written = ::write(channel.descriptor, &one, sizeof one);
 }
 
 void Manager::tell(Id& id, std::uint32_t kind, int status) {
@@ -327,7 +335,7 @@ int Manager::create_id(Channel& channel, const Request& request) {
     }
     if (id->type != IBV_QPT_RC && id->type != IBV_QPT_UC && id->type != IBV_QPT_UD) return EINVAL;
     try {
-        id->realm = {own_fabric(), static_cast<PortSpace>(command.ps)};
+        id->realm = own_realm(static_cast<PortSpace>(command.ps));
     } catch (const base::Error& error) {
         base::log(base::LogLevel::error, "cm", "{}", error.what());
         return EINVAL;

@@ -94,6 +94,7 @@ class Manager final : private Watcher {
     /// How many of its events the program was given.
     std::uint32_t end(Id& id) noexcept;
     void drop_events_of(const Id& id) noexcept;
+    void abandon(Channel& channel) noexcept;
     int bind_to(Id& id, const Address& address);
     int resolve(Id& id, const Address* source, const Address& destination);
 

@@ -51,7 +51,7 @@ constexpr std::uint16_t first_free_for_all = 1024;
 
 /// "millrace-cm/<user>/<fabric>/<space>/"
 [[nodiscard]] std::string prefix_of(const Realm& realm) {
-    return fmt::format("millrace-cm/{}/{}/{}/", ::geteuid(), realm.fabric, name_of(realm.space));
+    return fmt::format("millrace-cm/{}/{}/{}/", realm.user, realm.fabric, name_of(realm.space));
 }
 
 struct SocketName {
@@ -149,14 +149,25 @@ template <class Call>
     }
 }
 
+/// A socket that is not connected, of the same name.
+[[nodiscard]] int begin_anew(soft::Descriptor& socket) noexcept {
+    sockaddr_un name{};
+    socklen_t size = sizeof name;
+    auto* const at = reinterpret_cast<sockaddr*>(&name);
+    if (::getsockname(socket.get(), at, &size) != 0) return errno;
+    socket = new_socket();
+    return socket && ::bind(socket.get(), at, size) == 0 ? 0 : errno;
+}
+
 }  // namespace
 
-std::string own_fabric() {
+Realm own_realm(PortSpace space) {
     const char* const named = std::getenv("MILLRACE_FABRIC");
     std::string fabric = named != nullptr && *named != '\0' ? named : "default";
     soft::check_fabric_name(fabric);
     constexpr std::size_t longest = 32;  // a socket's name has 107
-    return fabric.size() <= longest ? fabric : fmt::format("~{:016x}", base::name_hash(fabric));
+    if (fabric.size() > longest) fabric = fmt::format("~{:016x}", base::name_hash(fabric));
+    return {::geteuid(), std::move(fabric), space};
 }
 
 int take_port(const Realm& realm, Address& address, PortOptions options,
@@ -195,7 +206,8 @@ int listen_on_port(const Realm& realm, const Address& address, PortOptions optio
     });
 }
 
-int connect_to_port(const Realm& realm, const Address& address, int socket) noexcept {
+int connect_to_port(const Realm& realm, const Address& address,
+                    soft::Descriptor& socket) noexcept {
     return without_throwing([&] {
         const std::string prefix = prefix_of(realm);
         const std::array<std::string, 3> keys{key_of(address, false),
@@ -203,18 +215,23 @@ int connect_to_port(const Realm& realm, const Address& address, int socket) noex
                                               address.family() == AF_INET ? "*6" : "*6o"};
         for (const std::string& key : keys) {
             const SocketName to{fmt::format("{}{}/{}", prefix, key, address.port())};
-            if (::connect(socket, to.get(), to.size) == 0) return 0;
-            if (errno == EAGAIN) return EAGAIN;
+            if (::connect(socket.get(), to.get(), to.size) != 0) {
+                if (errno == EAGAIN) return EAGAIN;
+                continue;
+            }
+            if (is_of_user(socket.get(), realm.user)) return 0;
+            // Another user has the name: whoever of ours listens does so at a wider one.
+            if (const int error = begin_anew(socket)) return error;
         }
         return ECONNREFUSED;
     });
 }
 
-bool is_of_this_user(int socket) noexcept {
+bool is_of_user(int socket, uid_t user) noexcept {
     ucred other{};
     socklen_t size = sizeof other;
     return ::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &other, &size) == 0 &&
-           other.uid == ::geteuid();
+           other.uid == user;
 }
 
 }  // namespace millrace::cm

@@ -10,6 +10,8 @@
 //   number   of ids that share a port (RDMA_OPTION_ID_REUSEADDR) before one of them listens
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstdint>
 #include <string>
 
@@ -22,12 +24,13 @@ namespace millrace::cm {
 
 /// Where ports are apart from others.
 struct Realm {
-    std::string fabric;
+    uid_t user = 0;
+    std::string fabric;  ///< of a long name, its hash
     PortSpace space = PortSpace::tcp;
 };
-/// The fabric that MILLRACE_FABRIC names, as ports have it: of a long name, its hash. Throws
-/// base::Error if it is no name. To be called by the program's threads, which may change it.
-[[nodiscard]] std::string own_fabric();
+/// Of this user, and the fabric that MILLRACE_FABRIC names: a program may change both later. Throws
+/// base::Error if it is no name. To be called by the program's threads.
+[[nodiscard]] Realm own_realm(PortSpace space);
 
 struct PortOptions {
     bool shared = false;       ///< RDMA_OPTION_ID_REUSEADDR
@@ -44,11 +47,12 @@ struct PortOptions {
 [[nodiscard]] int listen_on_port(const Realm& realm, const Address& address, PortOptions options,
                                  int backlog, soft::Descriptor& socket) noexcept;
 
-/// Connects the socket that has taken a port to whoever listens at `address`: 0, ECONNREFUSED
-/// (nobody does), or EAGAIN (nobody is there to take more of them at the moment).
-[[nodiscard]] int connect_to_port(const Realm& realm, const Address& address, int socket) noexcept;
+/// Connects the socket that has taken a port to who of this user listens at `address`: 0,
+/// ECONNREFUSED (nobody does), or EAGAIN (nobody is there to take more of them at the moment).
+[[nodiscard]] int connect_to_port(const Realm& realm, const Address& address,
+                                  soft::Descriptor& socket) noexcept;
 
-/// Is the process at the other end one of this user's? To be asked once it is connected.
-[[nodiscard]] bool is_of_this_user(int socket) noexcept;
+/// Is the process at the other end one of that user's? To be asked once it is connected.
+[[nodiscard]] bool is_of_user(int socket, uid_t user) noexcept;
 
 }  // namespace millrace::cm

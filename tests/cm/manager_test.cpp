@@ -9,6 +9,9 @@
 #include <poll.h>
 #include <pthread.h>
 #include <rdma/rdma_user_cm.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -332,6 +335,7 @@ TEST_F(Commands, RefuseWhatTheKernelRefuses) {
     EXPECT_EQ(client.queue_pair(id, IBV_QPS_INIT, attributes), EINVAL);  // of no device
     EXPECT_EQ(client.bind(id, {}), EINVAL);                              // of no family
     EXPECT_EQ(client.bind(id, address("192.0.2.254", 0)), ENODEV);
+    EXPECT_EQ(client.bind(id, address("239.1.2.3", 0)), ENODEV);  // a group's
     EXPECT_EQ(client.bind(id, address("127.0.0.1", 0)), 0);
     EXPECT_EQ(client.bind(id, address("127.0.0.1", 0)), EINVAL);  // it is bound
     EXPECT_EQ(client.listen(id), 0);
@@ -435,6 +439,19 @@ TEST_F(Commands, MakeTheDescriptorReadableWhileAnEventIsQueued) {
     EXPECT_EQ(client.get_event(event), 0);
     EXPECT_FALSE(client.is_readable());
     EXPECT_EQ(client.get_event(event), EAGAIN);
+}
+
+TEST_F(Commands, RingForEachEventForWhoWatchesByEdges) {
+    const soft::Descriptor watch{::epoll_create1(EPOLL_CLOEXEC)};
+    epoll_event edge{};
+    edge.events = EPOLLIN | EPOLLET;
+    ASSERT_EQ(::epoll_ctl(watch.get(), EPOLL_CTL_ADD, client.descriptor(), &edge), 0);
+    const std::uint32_t id = client.create(2);
+    ASSERT_EQ(client.resolve(id, address("127.0.0.1", port)), 0);
+    EXPECT_EQ(::epoll_wait(watch.get(), &edge, 1, 0), 1);
+    EXPECT_EQ(::epoll_wait(watch.get(), &edge, 1, 0), 0);
+    ASSERT_EQ(client.resolve_route(id), 0);
+    EXPECT_EQ(::epoll_wait(watch.get(), &edge, 1, 0), 1);
 }
 
 TEST_F(Commands, ForgetWhatWasNotTakenOfAnIdThatEnds) {
@@ -590,6 +607,26 @@ TEST_F(Commands, ShareAPortUntilOneListens) {
     EXPECT_EQ(server.listen(one), EADDRINUSE);
     EXPECT_EQ(client.destroy(other), 0);
     EXPECT_EQ(server.listen(one), 0);
+    client.request(2, port);
+    EXPECT_EQ(server.event().event, connect_request);
+}
+
+TEST_F(Commands, GoPastAnotherUsersListener) {
+    if (geteuid() != 0) GTEST_SKIP() << "needs root, to be another user for a moment";
+    listener();
+    const std::string name = std::string{"millrace-cm/0/"} + getenv("MILLRACE_FABRIC") +
+                             "/tcp/7f000001/" + std::to_string(port);
+    sockaddr_un exact{};
+    exact.sun_family = AF_UNIX;
+    std::memcpy(exact.sun_path + 1, name.data(), name.size());
+    const soft::Descriptor foreign{::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)};
+    ASSERT_EQ(::bind(foreign.get(), reinterpret_cast<const sockaddr*>(&exact),
+                     static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size())),
+              0);
+    ASSERT_EQ(seteuid(65534), 0);
+    const int listens = ::listen(foreign.get(), 8);
+    ASSERT_EQ(seteuid(0), 0);
+    ASSERT_EQ(listens, 0);
     client.request(2, port);
     EXPECT_EQ(server.event().event, connect_request);
 }
