@@ -404,8 +404,10 @@ int Manager::tick() noexcept {
     const Time now = base::Clock::now();
     try {
         seek_listeners(now);
-        for (Id* const listener : std::exchange(deaf_, {})) {
-            static_cast<void>(engine_.watch(listener->socket.get(), listener->watch));
+        if (now >= hears_again_) {
+            for (Id* const listener : std::exchange(deaf_, {})) {
+                static_cast<void>(engine_.watch(listener->socket.get(), listener->watch));
+            }
         }
         while (!deadlines_.empty() && deadlines_.begin()->first <= now) {
             Id& id = *deadlines_.begin()->second;
@@ -480,11 +482,14 @@ void Manager::take_carriers(Id& listener) {
         if (!carrier) {
             // It would be reported again and again.
             if (errno == EAGAIN || errno == ECONNABORTED || errno == EINTR) return;
-            base::log(base::LogLevel::warn, "cm",
-                      "take a client of {}: {}; it waits until there are descriptors again",
-                      listener.source.text(), std::strerror(errno));
+            if (!std::exchange(told_of_descriptors_, true)) {
+                base::log(base::LogLevel::warn, "cm",
+                          "take a client of {}: {}; it waits until there are descriptors again",
+                          listener.source.text(), std::strerror(errno));
+            }
             engine_.forget(listener.socket.get());
             deaf_.insert(&listener);
+            hears_again_ = base::Clock::now() + std::chrono::milliseconds{deadline_lateness_ms};
             return;
         }
         if (!is_of_user(carrier.get(), listener.realm.user)) continue;

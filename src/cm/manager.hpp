@@ -147,6 +147,8 @@ class Manager final : private Watcher {
     std::set<std::pair<Time, Id*>> deadlines_;
     std::set<Id*> unheard_;  ///< nobody listens where they want to connect
     std::set<Id*> deaf_;     ///< listeners for whose next carrier there was no descriptor
+    Time hears_again_{};
+    bool told_of_descriptors_ = false;
 };
 
 }  // namespace millrace::cm
