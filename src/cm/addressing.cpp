@@ -1,4 +1,4 @@
-// The manager's commands for addresses: binding, resolving, what librdmacm asks of a route, options.
+// The manager's commands for addresses: binding, resolving, what librdmacm asks of a route.
 #include <rdma/rdma_user_cm.h>
 
 #include <cerrno>

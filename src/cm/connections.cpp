@@ -416,8 +416,10 @@ int Manager::tick() noexcept {
     } catch (const std::bad_alloc&) {
         base::log(base::LogLevel::error, "cm", "no memory for an event of a connection");
     }
-    // Deadlines are seconds away, and may be some time late.
-    return unheard_.empty() ? deadline_lateness_ms : listener_pause_ms;
+    if (!unheard_.empty()) return listener_pause_ms;
+    if (deaf_.empty()) return deadline_lateness_ms;  // deadlines are seconds away
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(hears_again_ - now).count();
+    return static_cast<int>(std::clamp<long>(left, 1, deadline_lateness_ms));
 }
 
 // --- sockets ------------------------------------------------------------------------------------
@@ -474,6 +476,13 @@ void Manager::look(std::uint64_t watch) noexcept {
     }
 }
 
+/// It takes no carriers for so long.
+void Manager::rest(Id& listener, int milliseconds) {
+    engine_.forget(listener.socket.get());
+    deaf_.insert(&listener);
+    hears_again_ = base::Clock::now() + std::chrono::milliseconds{milliseconds};
+}
+
 void Manager::take_carriers(Id& listener) {
     for (int i = 0; i < most_at_once; ++i) {
         soft::Descriptor carrier{
@@ -487,12 +496,12 @@ void Manager::take_carriers(Id& listener) {
                           "take a client of {}: {}; it waits until there are descriptors again",
                           listener.source.text(), std::strerror(errno));
             }
-            engine_.forget(listener.socket.get());
-            deaf_.insert(&listener);
-            hears_again_ = base::Clock::now() + std::chrono::milliseconds{deadline_lateness_ms};
-            return;
+            return rest(listener, deadline_lateness_ms);
         }
-        if (!is_of_user(carrier.get(), listener.realm.user)) continue;
+        // So nobody else can keep the program's commands from the lock.
+        if (!is_of_user(carrier.get(), listener.realm.user)) {
+            return rest(listener, listener_pause_ms);
+        }
         push_out_the_silent();
         const std::uint64_t watch = ++last_watch_;
         const int socket = carrier.get();

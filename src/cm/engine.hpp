@@ -1,6 +1,6 @@
-// The thread that waits for the connection manager's sockets: a blocking rdma_get_cm_event must hear
-// of what others send, and a peer must be answered while the program computes. Started by the first
-// channel that is opened, never ended. Called by the Manager.
+// The thread that waits for the connection manager's sockets: a blocking rdma_get_cm_event must
+// hear of what others send, and a peer must be answered while the program computes. Started by the
+// first channel that is opened, never ended. Called by the Manager.
 #pragma once
 
 #include <cstdint>

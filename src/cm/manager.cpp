@@ -1,5 +1,5 @@
-// The manager's channels, ids and events, and the commands for them; connections.cpp has what others
-// send.
+// The manager's channels, ids and events, and the commands for them; connections.cpp has what
+// others send.
 #include "manager.hpp"
 
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-// The connection manager of a process: what stands below librdmacm in place of the kernel's rdma_ucm.
+// The connection manager of a process: what stands below librdmacm in place of the kernel's.
 // It answers the commands that librdmacm writes into a channel, as the kernel does, and speaks with
 // the connection managers of other processes of this user on this host, in MADs. Called by the
 // drop-in, in place of librdmacm's open, write and close of /dev/infiniband/rdma_cm.
@@ -117,6 +117,7 @@ class Manager final : private Watcher {
     void look(std::uint64_t watch) noexcept override;
     int tick() noexcept override;
     void take_carriers(Id& listener);
+    void rest(Id& listener, int milliseconds);
     void read_request(std::uint64_t watch);
     void read_carrier(Id& id);
     void hang_up(Id& id);
