@@ -77,12 +77,14 @@ std::string Address::text() const {
                                : fmt::format("[{}]:{}", host, port());
 }
 
-bool is_local(const Address& address) noexcept {
+int check_local(const Address& address) noexcept {
     const soft::Descriptor probe{
         ::socket(address.family(), SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
+    if (!probe) return errno;
     Address with_any_port = address;
     with_any_port.set_port(0);
-    return probe && ::bind(probe.get(), with_any_port.get(), with_any_port.size()) == 0;
+    if (::bind(probe.get(), with_any_port.get(), with_any_port.size()) == 0) return 0;
+    return errno == EADDRNOTAVAIL ? ENODEV : errno;
 }
 
 int find_source(const Address& destination, Address& source) noexcept {

@@ -46,8 +46,9 @@ class Address {
     } value_{.v6 = {}};
 };
 
-/// May a socket of this host have it? The wildcard and the loopback's addresses are local, too.
-[[nodiscard]] bool is_local(const Address& address) noexcept;
+/// 0: a socket of this host may have it, as the wildcard and the loopback's. ENODEV: it is none of
+/// this host's. Others: who can say.
+[[nodiscard]] int check_local(const Address& address) noexcept;
 
 /// The address that the host would reach `destination` from, with port 0: 0, or an errno value.
 [[nodiscard]] int find_source(const Address& destination, Address& source) noexcept;

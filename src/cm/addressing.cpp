@@ -1,4 +1,4 @@
-// The manager's commands for addresses: binding, resolving, what librdmacm asks of a route, options.
+// The manager's commands for addresses: binding, resolving, what librdmacm asks of a route.
 #include <rdma/rdma_user_cm.h>
 
 #include <cerrno>
@@ -42,9 +42,10 @@ void fill_path(ib_user_path_rec& path, const Id& id) noexcept {
 
 int Manager::bind_to(Id& id, const Address& address) {
     if (id.state != IdState::idle) return EINVAL;
-    if (!address.is_any() && !is_local(address)) return ENODEV;
+    if (address.is_multicast()) return ENODEV;
+    if (const int error = address.is_any() ? 0 : check_local(address)) return error;
     Address bound = address;
-    if (const int error = take_port(id.space, bound, id.port_options, id.socket)) return error;
+    if (const int error = take_port(id.realm, bound, id.port_options, id.socket)) return error;
     id.socket_use = SocketUse::port;
     id.source = bound;
     id.has_device = !bound.is_any();
@@ -85,7 +86,9 @@ int Manager::resolve(Id& id, const Address* source, const Address& destination) 
         id.destination.set_port(destination.port());
     }
     const bool is_group = id.destination.is_multicast();
-    if (!is_group && !is_local(id.destination)) {
+    const int unreached = is_group ? 0 : check_local(id.destination);
+    if (unreached != 0 && unreached != ENODEV) return unreached;
+    if (unreached != 0) {
         base::log(base::LogLevel::warn, "cm",
                   "resolve {}: it is no address of this host, and the soft device reaches no other",
                   id.destination.text());

@@ -3,10 +3,13 @@
 #include <rdma/rdma_user_cm.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <new>
 #include <utility>
+#include <vector>
 
 #include "device_port.hpp"
 #include "manager.hpp"
@@ -21,6 +24,15 @@ namespace {
 constexpr std::uint32_t longest_backlog = 1024;
 /// More than that from processes that then say nothing push out the oldest.
 constexpr std::size_t most_newcomers = 256;
+/// Clients, or messages of one, that are taken in one go: any user of the host may connect, and the
+/// program's commands wait meanwhile.
+constexpr int most_at_once = 16;
+/// How long to look for who listens before the answer is that nobody does. On a network, routes and
+/// requests take their time, and programs count on it: perftest's client connects when its server
+/// is about to listen, and does not survive the refusal.
+constexpr std::chrono::milliseconds listener_patience{100};
+constexpr int listener_pause_ms = 5;
+constexpr int deadline_lateness_ms = 500;
 
 [[nodiscard]] Gid bytes_of(const ibv_gid& gid) noexcept {
     Gid bytes{};
@@ -90,7 +102,7 @@ constexpr std::size_t most_newcomers = 256;
 [[nodiscard]] Destination destination_of(const Id& id) noexcept {
     const DevicePort port = device_port();
     Destination to;
-    to.service_id = service_id(id.space, id.destination.port());
+    to.service_id = service_id(id.realm.space, id.destination.port());
     to.addresses = header_of(id);
     to.transport = id.type == IBV_QPT_UC ? TransportType::uc : TransportType::rc;
     to.path_mtu = static_cast<std::uint8_t>(port.mtu);
@@ -153,7 +165,7 @@ int Manager::listen(Channel& channel, const Request& request) {
     const bool said = command.backlog > 0 && command.backlog < longest_backlog;
     const std::uint32_t backlog = said ? command.backlog : longest_backlog;
     // The program's backlog counts requests that it has not taken; carriers are taken at once.
-    if (const int refused = listen_on_port(id->space, id->source, id->port_options,
+    if (const int refused = listen_on_port(id->realm, id->source, id->port_options,
                                            static_cast<int>(longest_backlog), id->socket)) {
         return refused;
     }
@@ -174,7 +186,7 @@ int Manager::connect(Channel& channel, const Request& request) {
     const rdma_ucm_conn_param& said = command.conn_param;
     const Step step =
         id->type == IBV_QPT_UD
-            ? id->connection->resolve(service_id(id->space, id->destination.port()),
+            ? id->connection->resolve(service_id(id->realm.space, id->destination.port()),
                                       header_of(*id), 0xffff,
                                       private_bytes_of(said.private_data, said.private_data_len),
                                       now)
@@ -216,7 +228,11 @@ int Manager::reject(Channel& channel, const Request& request) {
     const auto command = request.as<rdma_ucm_reject>();
     const auto [id, error] = find(channel, command.id);
     if (id == nullptr) return error;
-    if (!id->connection) return EINVAL;
+    constexpr std::uint8_t vendor_option_refused = 35;
+    const bool known_reason =
+        command.reason == 0 || command.reason == vendor_option_refused ||
+        command.reason == static_cast<std::uint8_t>(RejectReason::consumer_defined);
+    if (!id->connection || !known_reason) return EINVAL;
     const auto data = private_bytes_of(command.private_data, command.private_data_len);
     const auto reason = command.reason == 0 ? RejectReason::consumer_defined
                                             : static_cast<RejectReason>(command.reason);
@@ -313,23 +329,48 @@ void Manager::follow(Id& id, const Step& step) {
 
 /// What cannot be sent is lost, as on a network: the connection sends it again.
 void Manager::send(Id& id, const Mad& mad) {
-    if (id.socket_use == SocketUse::port) {
-        const int error = connect_to_port(id.space, id.destination, id.socket.get());
-        if (error == EAGAIN) return;
-        if (error == 0 && is_of_this_user(id.socket.get())) {
-            watch_socket(id, SocketUse::carrier);
-        } else if (const auto answer = refuse(mad)) {  // nobody listens
-            follow(id, id.connection->receive(*answer, base::Clock::now()));
-            return;
-        }
-    }
-    if (id.socket_use != SocketUse::carrier) return;
+    if (id.socket_use == SocketUse::port && !reach_listener(id, mad)) return;
+    if (id.socket_use == SocketUse::carrier) put(id, mad);
+}
+
+void Manager::put(const Id& id, const Mad& mad) noexcept {
     const MadBytes bytes = encode(mad);
     base::count_system_call();
     if (::send(id.socket.get(), bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL) < 0 &&
         errno != EAGAIN) {
-        base::log(base::LogLevel::debug, "cm", "send to the peer of {}: {}", id.source.text(),
-                  std::strerror(errno));
+        base::log(base::LogLevel::debug, "cm", "send to a peer: {}", std::strerror(errno));
+    }
+}
+
+/// False: nobody listens, or nobody who would take more at the moment.
+bool Manager::reach_listener(Id& id, const Mad& mad) {
+    const int error = connect_to_port(id.realm, id.destination, id.socket);
+    if (error == EAGAIN) return false;
+    if (error == 0) {
+        unheard_.erase(&id);
+        id.unheard.reset();
+        watch_socket(id, SocketUse::carrier);
+        return true;
+    }
+    if (!id.unheard) {
+        id.unheard = mad;
+        id.refused_at = base::Clock::now() + listener_patience;
+        unheard_.insert(&id);
+        engine_.wake();
+    }
+    return false;
+}
+
+void Manager::seek_listeners(Time now) {
+    for (Id* const id : std::vector<Id*>(unheard_.begin(), unheard_.end())) {
+        const Mad said = *id->unheard;
+        if (now < id->refused_at) {
+            send(*id, said);
+            continue;
+        }
+        unheard_.erase(id);
+        id->unheard.reset();
+        if (const auto answer = refuse(said)) follow(*id, id->connection->receive(*answer, now));
     }
 }
 
@@ -358,10 +399,16 @@ void Manager::note_deadline(Id& id) {
     if (next) deadlines_.insert({*next, &id});
 }
 
-void Manager::tick() noexcept {
+int Manager::tick() noexcept {
     const std::lock_guard guard{mutex_};
     const Time now = base::Clock::now();
     try {
+        seek_listeners(now);
+        if (now >= hears_again_) {
+            for (Id* const listener : std::exchange(deaf_, {})) {
+                static_cast<void>(engine_.watch(listener->socket.get(), listener->watch));
+            }
+        }
         while (!deadlines_.empty() && deadlines_.begin()->first <= now) {
             Id& id = *deadlines_.begin()->second;
             follow(id, id.connection->expire(now));
@@ -369,6 +416,10 @@ void Manager::tick() noexcept {
     } catch (const std::bad_alloc&) {
         base::log(base::LogLevel::error, "cm", "no memory for an event of a connection");
     }
+    if (!unheard_.empty()) return listener_pause_ms;
+    if (deaf_.empty()) return deadline_lateness_ms;  // deadlines are seconds away
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(hears_again_ - now).count();
+    return static_cast<int>(std::clamp<long>(left, 1, deadline_lateness_ms));
 }
 
 // --- sockets ------------------------------------------------------------------------------------
@@ -396,15 +447,13 @@ void Manager::unwatch_socket(Id& id) noexcept {
 void Manager::close_connection(Id& id) noexcept {
     if (id.connection) {
         const Step last = id.connection->close(base::Clock::now());
-        try {
-            if (last.mad) send(id, *last.mad);
-        } catch (const std::bad_alloc&) {
-            base::log(base::LogLevel::debug, "cm", "no memory for a last message");
-        }
+        if (last.mad && id.socket_use == SocketUse::carrier) put(id, *last.mad);
         id.connection.reset();
     }
     if (id.deadline) deadlines_.erase({*id.deadline, &id});
     id.deadline.reset();
+    unheard_.erase(&id);
+    deaf_.erase(&id);
     std::erase_if(newcomers_, [&](auto& one) {
         if (one.second.listener != &id) return false;
         engine_.forget(one.second.socket.get());
@@ -427,18 +476,33 @@ void Manager::look(std::uint64_t watch) noexcept {
     }
 }
 
+/// It takes no carriers for so long.
+void Manager::rest(Id& listener, int milliseconds) {
+    engine_.forget(listener.socket.get());
+    deaf_.insert(&listener);
+    hears_again_ = base::Clock::now() + std::chrono::milliseconds{milliseconds};
+}
+
 void Manager::take_carriers(Id& listener) {
-    for (;;) {
+    for (int i = 0; i < most_at_once; ++i) {
         soft::Descriptor carrier{
             ::accept4(listener.socket.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)};
         base::count_system_call();
-        if (!carrier) return;
-        if (!is_of_this_user(carrier.get())) continue;
-        if (newcomers_.size() == most_newcomers) {
-            const auto oldest = newcomers_.begin();
-            engine_.forget(oldest->second.socket.get());
-            newcomers_.erase(oldest);
+        if (!carrier) {
+            // It would be reported again and again.
+            if (errno == EAGAIN || errno == ECONNABORTED || errno == EINTR) return;
+            if (!std::exchange(told_of_descriptors_, true)) {
+                base::log(base::LogLevel::warn, "cm",
+                          "take a client of {}: {}; it waits until there are descriptors again",
+                          listener.source.text(), std::strerror(errno));
+            }
+            return rest(listener, deadline_lateness_ms);
         }
+        // So nobody else can keep the program's commands from the lock.
+        if (!is_of_user(carrier.get(), listener.realm.user)) {
+            return rest(listener, listener_pause_ms);
+        }
+        push_out_the_silent();
         const std::uint64_t watch = ++last_watch_;
         const int socket = carrier.get();
         newcomers_.emplace(watch, Newcomer{std::move(carrier), &listener});
@@ -446,21 +510,46 @@ void Manager::take_carriers(Id& listener) {
     }
 }
 
-/// The first message of a carrier. A request for which the listener has no place is dropped, and
-/// comes again.
+/// Who connects and says nothing makes room for others.
+void Manager::push_out_the_silent() noexcept {
+    const auto is_silent = [](const auto& one) { return !one.second.waits; };
+    const auto silent = std::count_if(newcomers_.begin(), newcomers_.end(), is_silent);
+    if (static_cast<std::size_t>(silent) < most_newcomers) return;
+    const auto oldest = std::find_if(newcomers_.begin(), newcomers_.end(), is_silent);
+    engine_.forget(oldest->second.socket.get());
+    newcomers_.erase(oldest);
+}
+
+/// The program has taken a request: there is room for one that waits.
+void Manager::let_one_in(const Id& listener) {
+    for (auto& [watch, newcomer] : newcomers_) {
+        if (newcomer.listener != &listener || !newcomer.waits) continue;
+        newcomer.waits = false;
+        static_cast<void>(engine_.watch(newcomer.socket.get(), watch));
+        return;
+    }
+}
+
+/// The first message of a carrier. A request for which the listener has no place waits unread.
 void Manager::read_request(std::uint64_t watch) {
     Newcomer& newcomer = newcomers_.at(watch);
     Id& listener = *newcomer.listener;
     const auto drop = [&] {
         engine_.forget(newcomer.socket.get());
         newcomers_.erase(watch);
+        let_one_in(listener);
     };
+    if (listener.requests_left == 0) {
+        newcomer.waits = true;
+        engine_.forget(newcomer.socket.get());
+        return;
+    }
     MadBytes bytes{};
     const ssize_t got = read_message(newcomer.socket.get(), bytes);
     if (got < 0) return;
     if (got == 0) return drop();
     const auto mad = decode({bytes.data(), static_cast<std::size_t>(got)});
-    if (!mad) return;
+    if (!mad) return drop();
     std::uint64_t service = 0;
     std::optional<AddressHeader> header;
     if (const auto* const req = std::get_if<Req>(&mad->body)) {
@@ -470,7 +559,7 @@ void Manager::read_request(std::uint64_t watch) {
         service = sidr->service_id;
         header = address_header_of(sidr->private_data);
     }
-    if (!header || service != service_id(listener.space, listener.source.port())) {
+    if (!header || service != service_id(listener.realm.space, listener.source.port())) {
         if (const auto answer = refuse(*mad)) {
             const MadBytes refusal = encode(*answer);
             ::send(newcomer.socket.get(), refusal.data(), refusal.size(),
@@ -478,9 +567,8 @@ void Manager::read_request(std::uint64_t watch) {
         }
         return drop();
     }
-    if (listener.requests_left == 0) return;
     auto id = std::make_unique<Id>();
-    id->space = listener.space;
+    id->realm = listener.realm;
     id->type = listener.type;
     id->state = IdState::connecting;
     id->has_device = id->has_path = true;
@@ -511,7 +599,7 @@ void Manager::read_request(std::uint64_t watch) {
 }
 
 void Manager::read_carrier(Id& id) {
-    while (id.socket_use == SocketUse::carrier) {
+    for (int i = 0; i < most_at_once && id.socket_use == SocketUse::carrier; ++i) {
         MadBytes bytes{};
         const ssize_t got = read_message(id.socket.get(), bytes);
         if (got < 0) return;

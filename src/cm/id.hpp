@@ -45,7 +45,7 @@ struct Id {
     std::uint64_t uid = 0;       ///< librdmacm's pointer; 0: the program does not want events yet
     std::uint32_t events_reported = 0;
 
-    PortSpace space = PortSpace::tcp;
+    Realm realm;
     ibv_qp_type type = IBV_QPT_RC;
     IdState state = IdState::idle;
     Address source;
@@ -62,6 +62,9 @@ struct Id {
     std::uint64_t watch = 0;  ///< by which the engine names its socket
     std::optional<Connection> connection;
     std::optional<Time> deadline;  ///< as the Manager has noted it
+    /// Nobody listens where it wants to connect: what it said, and until when to try again.
+    std::optional<Mad> unheard;
+    Time refused_at{};
 };
 
 /// A multicast group that an id's program has joined.
@@ -75,7 +78,7 @@ struct QueuedEvent {
     rdma_ucm_event_resp response{};
     Id* about = nullptr;          ///< whose count of reported events goes up: a listener's, too
     std::unique_ptr<Id> request;  ///< of CONNECT_REQUEST: the id that it will be
-    Membership* membership = nullptr;  ///< of MULTICAST_JOIN: its count goes up instead
+    Membership* membership = nullptr;  ///< of MULTICAST_JOIN: its count goes up, too
 };
 
 /// What a program opened in place of /dev/infiniband/rdma_cm.

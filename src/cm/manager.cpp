@@ -1,5 +1,5 @@
-// The manager's channels, ids and events, and the commands for them; connections.cpp has what others
-// send.
+// The manager's channels, ids and events, and the commands for them; connections.cpp has what
+// others send.
 #include "manager.hpp"
 
 #include <fcntl.h>
@@ -7,15 +7,19 @@
 #include <pthread.h>
 #include <rdma/rdma_user_cm.h>
 #include <sys/eventfd.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <new>
+#include <string_view>
 #include <utility>
 
 #include "../soft/system/event_wait.hpp"
+#include "millrace/base/error.hpp"
 #include "millrace/base/log.hpp"
 #include "millrace/base/random.hpp"
 #include "millrace/base/standard_streams.hpp"
@@ -26,8 +30,19 @@ namespace {
 
 constexpr std::size_t most_ids = 65'536;
 
-/// RDMA_CM_EVENT_… of <rdma/rdma_cma.h>, which is librdmacm's.
-constexpr std::uint32_t connect_request_event = 4;
+/// Also where nobody can say.
+[[nodiscard]] bool is_event_descriptor(int descriptor) noexcept {
+    constexpr std::string_view event_file = "anon_inode:[eventfd]";
+    const int error = errno;
+    char path[32];
+    char target[64];
+    std::snprintf(path, sizeof path, "/proc/self/fd/%d", descriptor);
+    const auto length = ::syscall(SYS_readlinkat, AT_FDCWD, path, target, sizeof target);
+    const bool gone = length < 0 && errno == ENOENT && ::access("/proc/self/fd", F_OK) == 0;
+    errno = error;
+    if (length < 0) return !gone;
+    return std::string_view{target, static_cast<std::size_t>(length)} == event_file;
+}
 
 }  // namespace
 
@@ -83,7 +98,7 @@ int Manager::open_channel() noexcept {
         inherited_.erase(descriptor);
         // One of that number was closed behind our back.
         if (const auto stale = channels_.find(descriptor); stale != channels_.end()) {
-            while (!stale->second->ids.empty()) end(**stale->second->ids.begin());
+            abandon(*stale->second);
         }
         channels_[descriptor] = std::move(channel);
     } catch (const std::bad_alloc&) {
@@ -97,7 +112,21 @@ int Manager::open_channel() noexcept {
 bool Manager::has_channel(int descriptor) noexcept {
     const base::Uncancelled held;
     const std::lock_guard guard{mutex_};
-    return channels_.contains(descriptor) || inherited_.contains(descriptor);
+    const auto found = channels_.find(descriptor);
+    if (found == channels_.end() && !inherited_.contains(descriptor)) return false;
+    if (is_event_descriptor(descriptor)) return true;
+    // The program has closed it by itself, and has another file of that number.
+    inherited_.erase(descriptor);
+    if (found == channels_.end()) return false;
+    abandon(*found->second);
+    channels_.erase(found);
+    return false;
+}
+
+/// Its descriptor's number is another file's: nothing may be read from that, or written to it.
+void Manager::abandon(Channel& channel) noexcept {
+    channel.descriptor = -1;
+    while (!channel.ids.empty()) end(**channel.ids.begin());
 }
 
 void Manager::close_channel(int descriptor) noexcept {
@@ -191,16 +220,17 @@ int Manager::get_event(int descriptor, const Request& request) {
                 if (event.request != nullptr) {
                     Id& request_id = *event.request;
                     try {
-                        if (!enlist(std::move(event.request), channel)) return ENOMEM;
+                        if (!enlist(event.request, channel)) return ENOMEM;
                     } catch (const std::bad_alloc&) {
                         return ENOMEM;
                     }
                     ++event.about->requests_left;
+                    let_one_in(*event.about);
                     event.response.id = request_id.handle;
                 }
                 if (const int error = request.answer(to, event.response, least)) return error;
-                ++(event.membership != nullptr ? event.membership->events_reported
-                                               : event.about->events_reported);
+                ++event.about->events_reported;
+                if (event.membership != nullptr) ++event.membership->events_reported;
                 channel.events.pop_front();
                 show_news(channel);
                 return 0;
@@ -228,7 +258,9 @@ void Manager::show_news(const Channel& channel) noexcept {
 
 void Manager::queue(Channel& channel, QueuedEvent event) {
     channel.events.push_back(std::move(event));
-    show_news(channel);
+    // Each is written, for who watches the descriptor by edges.
+    const std::uint64_t one = 1;
+    [[maybe_unused]] const ssize_t written = ::write(channel.descriptor, &one, sizeof one);
 }
 
 void Manager::tell(Id& id, std::uint32_t kind, int status) {
@@ -260,7 +292,7 @@ Manager::Found Manager::find(const Channel& channel, std::uint32_t handle) noexc
     return {id, 0};
 }
 
-bool Manager::enlist(std::unique_ptr<Id> id, Channel& channel) {
+bool Manager::enlist(std::unique_ptr<Id>& id, Channel& channel) {
     if (free_handles_.empty()) {
         if (ids_.size() == most_ids) return false;
         free_handles_.insert(static_cast<std::uint32_t>(ids_.size()));
@@ -302,11 +334,16 @@ int Manager::create_id(Channel& channel, const Request& request) {
         default: return EINVAL;
     }
     if (id->type != IBV_QPT_RC && id->type != IBV_QPT_UC && id->type != IBV_QPT_UD) return EINVAL;
-    id->space = static_cast<PortSpace>(command.ps);
+    try {
+        id->realm = own_realm(static_cast<PortSpace>(command.ps));
+    } catch (const base::Error& error) {
+        base::log(base::LogLevel::error, "cm", "{}", error.what());
+        return EINVAL;
+    }
     id->uid = command.uid;
     id->starting_psn = static_cast<std::uint32_t>(base::random_bits()) & 0xffffff;
     const Id& made = *id;
-    if (!enlist(std::move(id), channel)) return ENOMEM;
+    if (!enlist(id, channel)) return ENOMEM;
     return request.answer(command.response, rdma_ucm_create_id_resp{made.handle});
 }
 

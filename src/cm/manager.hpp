@@ -1,4 +1,4 @@
-// The connection manager of a process: what stands below librdmacm in place of the kernel's rdma_ucm.
+// The connection manager of a process: what stands below librdmacm in place of the kernel's.
 // It answers the commands that librdmacm writes into a channel, as the kernel does, and speaks with
 // the connection managers of other processes of this user on this host, in MADs. Called by the
 // drop-in, in place of librdmacm's open, write and close of /dev/infiniband/rdma_cm.
@@ -89,11 +89,12 @@ class Manager final : private Watcher {
         int error = 0;
     };
     [[nodiscard]] Found find(const Channel& channel, std::uint32_t handle) noexcept;
-    /// Gives it a name. False: there is none left.
-    [[nodiscard]] bool enlist(std::unique_ptr<Id> id, Channel& channel);
+    /// Takes it, and gives it a name. False: there is none left.
+    [[nodiscard]] bool enlist(std::unique_ptr<Id>& id, Channel& channel);
     /// How many of its events the program was given.
     std::uint32_t end(Id& id) noexcept;
     void drop_events_of(const Id& id) noexcept;
+    void abandon(Channel& channel) noexcept;
     int bind_to(Id& id, const Address& address);
     int resolve(Id& id, const Address* source, const Address& destination);
 
@@ -106,22 +107,30 @@ class Manager final : private Watcher {
     // Connections.
     void follow(Id& id, const Step& step);
     void send(Id& id, const Mad& mad);
+    void put(const Id& id, const Mad& mad) noexcept;
+    [[nodiscard]] bool reach_listener(Id& id, const Mad& mad);
+    void seek_listeners(Time now);
     void note_deadline(Id& id);
     void watch_socket(Id& id, SocketUse use);
     void unwatch_socket(Id& id) noexcept;
     void close_connection(Id& id) noexcept;
     void look(std::uint64_t watch) noexcept override;
-    void tick() noexcept override;
+    int tick() noexcept override;
     void take_carriers(Id& listener);
+    void rest(Id& listener, int milliseconds);
     void read_request(std::uint64_t watch);
     void read_carrier(Id& id);
     void hang_up(Id& id);
 
-    /// A carrier that has brought no request yet.
+    /// A carrier whose request was not taken yet.
     struct Newcomer {
         soft::Descriptor socket;
         Id* listener = nullptr;
+        /// It has said something, which is not read, as the listener's backlog is full.
+        bool waits = false;
     };
+    void let_one_in(const Id& listener);
+    void push_out_the_silent() noexcept;
 
     std::mutex mutex_;
     Engine engine_;
@@ -137,6 +146,10 @@ class Manager final : private Watcher {
     std::unordered_map<std::uint64_t, Id*> watched_;
     std::map<std::uint64_t, Newcomer> newcomers_;
     std::set<std::pair<Time, Id*>> deadlines_;
+    std::set<Id*> unheard_;  ///< nobody listens where they want to connect
+    std::set<Id*> deaf_;     ///< listeners for whose next carrier there was no descriptor
+    Time hears_again_{};
+    bool told_of_descriptors_ = false;
 };
 
 }  // namespace millrace::cm

@@ -17,8 +17,6 @@
 #include <utility>
 
 #include "../soft/fabric/fabric_names.hpp"
-#include "millrace/base/error.hpp"
-#include "millrace/base/log.hpp"
 #include "millrace/base/name_hash.hpp"
 #include "millrace/base/random.hpp"
 #include "millrace/cm/survey.hpp"
@@ -51,16 +49,9 @@ constexpr std::uint16_t first_free_for_all = 1024;
     return fmt::format("millrace-cm/{}/{}/{}/", port.user, port.fabric, port.space);
 }
 
-/// "millrace-cm/<user>/<fabric>/<space>/". A fabric's name may be longer than a socket's.
-[[nodiscard]] std::string prefix_of(PortSpace space) {
-    const char* const named = std::getenv("MILLRACE_FABRIC");
-    std::string fabric = named != nullptr && *named != '\0' ? named : "default";
-    soft::check_fabric_name(fabric);
-    constexpr std::size_t longest = 32;
-    if (fabric.size() > longest) {
-        fabric = fmt::format("~{:016x}", base::name_hash(fabric));
-    }
-    return fmt::format("millrace-cm/{}/{}/{}/", ::geteuid(), fabric, name_of(space));
+/// "millrace-cm/<user>/<fabric>/<space>/"
+[[nodiscard]] std::string prefix_of(const Realm& realm) {
+    return fmt::format("millrace-cm/{}/{}/{}/", realm.user, realm.fabric, name_of(realm.space));
 }
 
 struct SocketName {
@@ -148,29 +139,45 @@ struct SocketName {
     return error != 0 ? error : find_conflict(prefix, address, options);
 }
 
-/// What there is no memory or no such fabric for.
+/// What there is no memory for.
 template <class Call>
 [[nodiscard]] int without_throwing(const Call& call) noexcept {
     try {
         return call();
-    } catch (const base::Error& error) {
-        base::log(base::LogLevel::error, "cm", "{}", error.what());
-        return EINVAL;
     } catch (...) {
         return ENOMEM;
     }
 }
 
+/// A socket that is not connected, of the same name.
+[[nodiscard]] int begin_anew(soft::Descriptor& socket) noexcept {
+    sockaddr_un name{};
+    socklen_t size = sizeof name;
+    auto* const at = reinterpret_cast<sockaddr*>(&name);
+    if (::getsockname(socket.get(), at, &size) != 0) return errno;
+    socket = new_socket();
+    return socket && ::bind(socket.get(), at, size) == 0 ? 0 : errno;
+}
+
 }  // namespace
 
-int take_port(PortSpace space, Address& address, PortOptions options,
+Realm own_realm(PortSpace space) {
+    const char* const named = std::getenv("MILLRACE_FABRIC");
+    std::string fabric = named != nullptr && *named != '\0' ? named : "default";
+    soft::check_fabric_name(fabric);
+    constexpr std::size_t longest = 32;  // a socket's name has 107
+    if (fabric.size() > longest) fabric = fmt::format("~{:016x}", base::name_hash(fabric));
+    return {::geteuid(), std::move(fabric), space};
+}
+
+int take_port(const Realm& realm, Address& address, PortOptions options,
               soft::Descriptor& socket) noexcept {
     return without_throwing([&] {
         const std::uint16_t port = address.port();
         if (port != 0 && port < first_free_for_all && ::geteuid() != 0) return EACCES;
         soft::Descriptor made = new_socket();
         if (!made) return errno;
-        const std::string prefix = prefix_of(space);
+        const std::string prefix = prefix_of(realm);
         const int error = port == 0 ? take_free_port(prefix, address, options, made.get())
                                     : take_that_port(prefix, address, options, made.get());
         if (error == 0) socket = std::move(made);
@@ -178,7 +185,7 @@ int take_port(PortSpace space, Address& address, PortOptions options,
     });
 }
 
-int listen_on_port(PortSpace space, const Address& address, PortOptions options, int backlog,
+int listen_on_port(const Realm& realm, const Address& address, PortOptions options, int backlog,
                    soft::Descriptor& socket) noexcept {
     return without_throwing([&] {
         soft::Descriptor alone;
@@ -188,9 +195,9 @@ int listen_on_port(PortSpace space, const Address& address, PortOptions options,
             unshared.shared = false;
             soft::Descriptor before = std::move(socket);
             before.close();
-            if (const int error = take_port(space, same, unshared, alone)) {
+            if (const int error = take_port(realm, same, unshared, alone)) {
                 // As it was; nobody but those that shared it can have come between.
-                static_cast<void>(take_port(space, same, options, socket));
+                static_cast<void>(take_port(realm, same, options, socket));
                 return error;
             }
             socket = std::move(alone);
@@ -199,26 +206,32 @@ int listen_on_port(PortSpace space, const Address& address, PortOptions options,
     });
 }
 
-int connect_to_port(PortSpace space, const Address& address, int socket) noexcept {
+int connect_to_port(const Realm& realm, const Address& address,
+                    soft::Descriptor& socket) noexcept {
     return without_throwing([&] {
-        const std::string prefix = prefix_of(space);
+        const std::string prefix = prefix_of(realm);
         const std::array<std::string, 3> keys{key_of(address, false),
                                               address.family() == AF_INET ? "*4" : "*6",
                                               address.family() == AF_INET ? "*6" : "*6o"};
         for (const std::string& key : keys) {
             const SocketName to{fmt::format("{}{}/{}", prefix, key, address.port())};
-            if (::connect(socket, to.get(), to.size) == 0) return 0;
-            if (errno == EAGAIN) return EAGAIN;
+            if (::connect(socket.get(), to.get(), to.size) != 0) {
+                if (errno == EAGAIN) return EAGAIN;
+                continue;
+            }
+            if (is_of_user(socket.get(), realm.user)) return 0;
+            // Another user has the name: whoever of ours listens does so at a wider one.
+            if (const int error = begin_anew(socket)) return error;
         }
         return ECONNREFUSED;
     });
 }
 
-bool is_of_this_user(int socket) noexcept {
+bool is_of_user(int socket, uid_t user) noexcept {
     ucred other{};
     socklen_t size = sizeof other;
     return ::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &other, &size) == 0 &&
-           other.uid == ::geteuid();
+           other.uid == user;
 }
 
 }  // namespace millrace::cm

@@ -10,7 +10,10 @@
 //   number   of ids that share a port (RDMA_OPTION_ID_REUSEADDR) before one of them listens
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstdint>
+#include <string>
 
 #include "../soft/system/descriptor.hpp"
 #include "address.hpp"
@@ -19,27 +22,37 @@
 namespace millrace::cm {
 
 
+/// Where ports are apart from others.
+struct Realm {
+    uid_t user = 0;
+    std::string fabric;  ///< of a long name, its hash
+    PortSpace space = PortSpace::tcp;
+};
+/// Of this user, and the fabric that MILLRACE_FABRIC names: a program may change both later. Throws
+/// base::Error if it is no name. To be called by the program's threads.
+[[nodiscard]] Realm own_realm(PortSpace space);
+
 struct PortOptions {
     bool shared = false;       ///< RDMA_OPTION_ID_REUSEADDR
     bool family_only = false;  ///< RDMA_OPTION_ID_AFONLY: `::` is not for IPv4
 };
 
 /// Takes the port of `address`, or a free one where that is 0, and says it there. An errno value as
-/// the kernel's: EADDRINUSE, EADDRNOTAVAIL (a wildcard is in the way), EACCES (a privileged port),
-/// EINVAL (MILLRACE_FABRIC is no name).
-[[nodiscard]] int take_port(PortSpace space, Address& address, PortOptions options,
+/// the kernel's: EADDRINUSE, EADDRNOTAVAIL (a wildcard is in the way), EACCES (a privileged port).
+[[nodiscard]] int take_port(const Realm& realm, Address& address, PortOptions options,
                             soft::Descriptor& socket) noexcept;
 
 /// From now on others can connect to the port that `socket` has taken. A shared one becomes the
 /// only one: EADDRINUSE if others share it.
-[[nodiscard]] int listen_on_port(PortSpace space, const Address& address, PortOptions options,
+[[nodiscard]] int listen_on_port(const Realm& realm, const Address& address, PortOptions options,
                                  int backlog, soft::Descriptor& socket) noexcept;
 
-/// Connects the socket that has taken a port to whoever listens at `address`: 0, ECONNREFUSED
-/// (nobody does), or EAGAIN (nobody is there to take more of them at the moment).
-[[nodiscard]] int connect_to_port(PortSpace space, const Address& address, int socket) noexcept;
+/// Connects the socket that has taken a port to who of this user listens at `address`: 0,
+/// ECONNREFUSED (nobody does), or EAGAIN (nobody is there to take more of them at the moment).
+[[nodiscard]] int connect_to_port(const Realm& realm, const Address& address,
+                                  soft::Descriptor& socket) noexcept;
 
-/// Is the process at the other end one of this user's? To be asked once it is connected.
-[[nodiscard]] bool is_of_this_user(int socket) noexcept;
+/// Is the process at the other end one of that user's? To be asked once it is connected.
+[[nodiscard]] bool is_of_user(int socket, uid_t user) noexcept;
 
 }  // namespace millrace::cm

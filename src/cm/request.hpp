@@ -26,8 +26,8 @@ class Request {
         return command;
     }
 
-    /// Writes as much of the answer as there is room for: 0; ENOSPC, not even `least` bytes; EFAULT,
-    /// nowhere.
+    /// Writes as much of the answer as there is room for: 0; ENOSPC, not even `least` bytes;
+    /// EFAULT, nowhere.
     template <class Answer>
     [[nodiscard]] int answer(std::uint64_t address, const Answer& answer,
                              std::size_t least = sizeof(Answer)) const noexcept {

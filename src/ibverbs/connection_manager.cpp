@@ -189,7 +189,9 @@ struct Dynamic {
 int bind_if_librdmacm(dl_phdr_info* library, std::size_t, void*) noexcept {
     const std::string_view path = library->dlpi_name == nullptr ? "" : library->dlpi_name;
     const std::string_view file = path.substr(path.rfind('/') + 1);
-    if (file.starts_with("librdmacm.so") && !bind_slots_of(*library)) {
+    // Packages that bring their own give it another name: librdmacm-1a2b3c4d.so.1.
+    if (file.starts_with("librdmacm") && file.find(".so") != file.npos &&
+        !bind_slots_of(*library)) {
         base::log(base::LogLevel::warn, "cm",
                   "bind {} to the soft device's connection manager: the system refuses to make its "
                   "table of functions writable ({}): rdma_cm is not there for this program",

@@ -9,6 +9,9 @@
 #include <poll.h>
 #include <pthread.h>
 #include <rdma/rdma_user_cm.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -332,6 +335,7 @@ TEST_F(Commands, RefuseWhatTheKernelRefuses) {
     EXPECT_EQ(client.queue_pair(id, IBV_QPS_INIT, attributes), EINVAL);  // of no device
     EXPECT_EQ(client.bind(id, {}), EINVAL);                              // of no family
     EXPECT_EQ(client.bind(id, address("192.0.2.254", 0)), ENODEV);
+    EXPECT_EQ(client.bind(id, address("239.1.2.3", 0)), ENODEV);  // a group's
     EXPECT_EQ(client.bind(id, address("127.0.0.1", 0)), 0);
     EXPECT_EQ(client.bind(id, address("127.0.0.1", 0)), EINVAL);  // it is bound
     EXPECT_EQ(client.listen(id), 0);
@@ -362,7 +366,7 @@ TEST_F(Commands, JoinAGroupAndLeaveIt) {
     EXPECT_EQ(server.leave(joined.id), -EINVAL);  // it is another channel's
     EXPECT_EQ(client.leave(joined.id), 1) << "as many events as librdmacm waits to be acknowledged";
     EXPECT_EQ(client.leave(joined.id), -ENOENT);
-    EXPECT_EQ(client.destroy(id), 1) << "the group's event is not the id's";
+    EXPECT_EQ(client.destroy(id), 2) << "the group's event is the id's, too";
 }
 
 TEST_F(Commands, ForgetAGroupsEventWithTheGroupOrTheId) {
@@ -377,7 +381,7 @@ TEST_F(Commands, ForgetAGroupsEventWithTheGroupOrTheId) {
     EXPECT_FALSE(client.is_readable());
     ASSERT_EQ(client.join(id, 9, address("239.1.2.5", 0), first), 0);
     EXPECT_TRUE(client.is_readable());
-    EXPECT_EQ(client.destroy(id), 0);
+    EXPECT_EQ(client.destroy(id), 1);
     EXPECT_FALSE(client.is_readable());
     EXPECT_EQ(client.leave(first.id), -ENOENT);
     EXPECT_EQ(client.leave(second.id), -ENOENT);
@@ -437,6 +441,19 @@ TEST_F(Commands, MakeTheDescriptorReadableWhileAnEventIsQueued) {
     EXPECT_EQ(client.get_event(event), EAGAIN);
 }
 
+TEST_F(Commands, RingForEachEventForWhoWatchesByEdges) {
+    const soft::Descriptor watch{::epoll_create1(EPOLL_CLOEXEC)};
+    epoll_event edge{};
+    edge.events = EPOLLIN | EPOLLET;
+    ASSERT_EQ(::epoll_ctl(watch.get(), EPOLL_CTL_ADD, client.descriptor(), &edge), 0);
+    const std::uint32_t id = client.create(2);
+    ASSERT_EQ(client.resolve(id, address("127.0.0.1", port)), 0);
+    EXPECT_EQ(::epoll_wait(watch.get(), &edge, 1, 0), 1);
+    EXPECT_EQ(::epoll_wait(watch.get(), &edge, 1, 0), 0);
+    ASSERT_EQ(client.resolve_route(id), 0);
+    EXPECT_EQ(::epoll_wait(watch.get(), &edge, 1, 0), 1);
+}
+
 TEST_F(Commands, ForgetWhatWasNotTakenOfAnIdThatEnds) {
     const std::uint32_t id = client.create(2);
     ASSERT_EQ(client.resolve(id, address("127.0.0.1", port)), 0);
@@ -478,6 +495,21 @@ TEST_F(Commands, RejectWhoAsksForAPortThatNobodyHas) {
     EXPECT_EQ(event.status, 8U);  // invalid service id
 }
 
+TEST_F(Commands, FindAListenerThatIsAMomentLate) {
+    client.request(2, port);
+    listener();
+    EXPECT_EQ(server.event().event, connect_request);
+}
+
+TEST_F(Commands, LeaveAnIdThatIsEndedWhileNobodyListens) {
+    const std::uint32_t id = client.request(2, port);
+    EXPECT_EQ(client.destroy(id), 2);
+    listener();
+    client.request(3, port);
+    EXPECT_EQ(server.event().event, connect_request);
+    EXPECT_FALSE(server.is_readable());
+}
+
 TEST_F(Commands, RejectWithWhatTheProgramSays) {
     listener();
     client.request(2, port);
@@ -499,12 +531,27 @@ TEST_F(Commands, RejectRequestsOfAListenerThatEnds) {
     EXPECT_EQ(client.event().event, rejected);
 }
 
-TEST_F(Commands, ShowNoMoreRequestsThanTheBacklog) {
+TEST_F(Commands, KeepRequestsBeyondTheBacklogUntilThereIsRoom) {
     listener(1);
-    client.request(2, port);
-    client.request(3, port);
-    EXPECT_EQ(server.event().event, connect_request);
-    EXPECT_FALSE(server.is_readable());  // the other one is sent again, in some seconds
+    constexpr int many = 300;
+    for (int i = 0; i < many; ++i) client.request(2, port);
+    for (int i = 0; i < many; ++i) {
+        const auto request = server.event();
+        ASSERT_EQ(request.event, connect_request) << i;
+        ASSERT_EQ(server.reject(request.id), 0);
+        ASSERT_EQ(client.event().status, 28U) << i;
+    }
+    EXPECT_FALSE(server.is_readable());
+}
+
+TEST_F(Commands, AreNotThoseOfAnotherFileOfAChannelsNumber) {
+    Program other;
+    const int number = other.descriptor();
+    const int file = ::open("/dev/null", O_WRONLY | O_CLOEXEC);
+    ASSERT_EQ(::dup3(file, number, O_CLOEXEC), number);  // as if the program had closed it
+    ::close(file);
+    EXPECT_FALSE(Manager::own().has_channel(number));
+    EXPECT_TRUE(Manager::own().has_channel(client.descriptor()));
 }
 
 TEST_F(Commands, TellAnIdOfTheEndOfItsPeers) {
@@ -560,6 +607,26 @@ TEST_F(Commands, ShareAPortUntilOneListens) {
     EXPECT_EQ(server.listen(one), EADDRINUSE);
     EXPECT_EQ(client.destroy(other), 0);
     EXPECT_EQ(server.listen(one), 0);
+    client.request(2, port);
+    EXPECT_EQ(server.event().event, connect_request);
+}
+
+TEST_F(Commands, GoPastAnotherUsersListener) {
+    if (geteuid() != 0) GTEST_SKIP() << "needs root, to be another user for a moment";
+    listener();
+    const std::string name = std::string{"millrace-cm/0/"} + getenv("MILLRACE_FABRIC") +
+                             "/tcp/7f000001/" + std::to_string(port);
+    sockaddr_un exact{};
+    exact.sun_family = AF_UNIX;
+    std::memcpy(exact.sun_path + 1, name.data(), name.size());
+    const soft::Descriptor foreign{::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)};
+    ASSERT_EQ(::bind(foreign.get(), reinterpret_cast<const sockaddr*>(&exact),
+                     static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size())),
+              0);
+    ASSERT_EQ(seteuid(65534), 0);
+    const int listens = ::listen(foreign.get(), 8);
+    ASSERT_EQ(seteuid(0), 0);
+    ASSERT_EQ(listens, 0);
     client.request(2, port);
     EXPECT_EQ(server.event().event, connect_request);
 }

@@ -267,7 +267,9 @@ TEST(DeathOfAConnected, ServerIsToldToTheClient) {
     (void)pair.server.kill_and_wait();
     const auto client = finish(pair.client);
     EXPECT_EQ(client.exit.how, Exit::How::exited) << client.exit;
-    EXPECT_THAT(client.output, HasSubstr("DISCONNECT EVENT"));
+    // A WRITE to the dead may fail before its event has come.
+    EXPECT_THAT(client.output, testing::AnyOf(HasSubstr("DISCONNECT EVENT"),
+                                              HasSubstr("cq completion failed status")));
     EXPECT_TRUE(nothing_is_left());
 }
 

@@ -76,8 +76,8 @@ namespace {
     geometry.receive_entries = ring_size(cap.max_recv_wr);
     geometry.send_sges = cap.max_send_sge == 0 ? 1 : cap.max_send_sge;
     geometry.receive_sges = cap.max_recv_sge == 0 ? 1 : cap.max_recv_sge;
-    // Where addresses lie there is room for bytes: rdma_xclient sends some without having asked.
-    geometry.inline_bytes = std::max<std::uint32_t>(cap.max_inline_data, 16 * geometry.send_sges);
+    geometry.inline_bytes = cap.max_inline_data;  // rdma_xclient asks for none, and sends some:
+    if (geometry.inline_bytes == 0) geometry.inline_bytes = 16 * geometry.send_sges;  // in place
     geometry.stamped = queue_of(wanted.send_cq).stamps || queue_of(wanted.recv_cq).stamps;
     if (is_datagram(wanted) || wanted.srq != nullptr) {
         // The receives lie in the pool, and a datagram's completion as well.
