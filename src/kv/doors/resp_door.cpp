@@ -106,7 +106,8 @@ bool RespDoor::look() noexcept {
                 try {
                     serve(connection, event.events);
                 } catch (const std::exception&) {
-                    // There was no memory for what it asks.
+                    // There was no memory for what it asks. Its answers are not the next one's.
+                    output_ = {};
                     close(connection, &DoorStats::greedy);
                 }
             }
