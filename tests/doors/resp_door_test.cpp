@@ -214,6 +214,25 @@ TEST(RespDoor, ClosesWhoHoldsMuchWhereAllHoldTooMuch) {
     EXPECT_EQ(next.ask({"ping"}), "+PONG\r\n");
 }
 
+TEST(RespDoor, ClosesWhoDoesNotReadWhereAllHoldTooMuch) {
+    ServerOptions options;
+    options.doors.max_held_bytes = std::size_t{4} << 20;
+    DoorServing serving{options};
+    RawClient other = serving.client();
+    ASSERT_EQ(other.ask({"set", "k", std::string(longest_value, 'v')}), "+OK\r\n");
+    std::string many;
+    for (int i = 0; i < 20; ++i) many += request_of({"get", "k"});
+    std::vector<RawClient> slow;
+    for (int i = 0; i < 8; ++i) {
+        slow.push_back(serving.client());
+        ASSERT_TRUE(slow.back().send(many));
+    }
+    // None may leave its 20 MiB there, though each may as far as it alone goes.
+    EXPECT_TRUE(serving.counts([](const DoorStats& stats) { return stats.greedy == 8; }));
+    EXPECT_LT(serving.server().resp_stats().commands, 1U + 8 * 20);
+    EXPECT_EQ(other.ask({"ping"}), "+PONG\r\n");
+}
+
 TEST(RespDoor, TakesAtMostSoManyConnections) {
     ServerOptions options;
     options.doors.max_connections = 2;

@@ -248,6 +248,12 @@ void RespDoor::pause(Connection& connection) noexcept {
     ++paused_;
 }
 
+/// Were so many bytes of answers held for it.
+bool RespDoor::is_too_much(const Connection& connection, std::size_t unsent) const noexcept {
+    return service_.held.load(std::memory_order_relaxed) - connection.held + unsent >
+           service_.options.max_held_bytes;
+}
+
 std::size_t RespDoor::carry_out_all(Connection& connection, std::string_view data) {
     RespSession& session = connection.session;
     const bool is_own = connection.output.unsent() != 0;
@@ -280,7 +286,7 @@ std::size_t RespDoor::carry_out_all(Connection& connection, std::string_view dat
                 output_ = {};
                 return used;
             }
-            if (output.unsent() > most) {
+            if (output.unsent() > most || is_too_much(connection, output.unsent())) {
                 pause(connection);
                 break;
             }
@@ -332,11 +338,9 @@ void RespDoor::settle(Connection& connection) {
         connection.held;
     connection.held = held;
     if (all > service_.options.max_held_bytes) [[unlikely]] {
-        if (connection.input.capacity + connection.parser.held() + session.transaction.bytes >
-            little) {
+        if (held + session.transaction.bytes > little) {
             return close(connection, &DoorStats::greedy);
         }
-        if (unsent > little) pause(connection);
     }
     const std::uint32_t reads = connection.is_paused || session.is_leaving ? 0U : EPOLLIN;
     const std::uint32_t interest = reads | (unsent != 0 ? EPOLLOUT : 0U);
