@@ -190,6 +190,22 @@ TEST(RespDoor, ClosesWhoAsksForAnAnswerThatIsTooLong) {
     EXPECT_EQ(next.ask({"ping"}), "+PONG\r\n");
 }
 
+TEST(RespDoor, SendsLongAnswersInAPipelineToWhoReads) {
+    ServerOptions options;
+    options.doors.max_unread_bytes = longest_value;
+    DoorServing serving{options};
+    RawClient client = serving.client();
+    const std::string value(100'000, 'v');
+    ASSERT_EQ(client.ask({"set", "k", value}), "+OK\r\n");
+    // Each answer is shorter than two of what may be unread; two of them are not.
+    Words words{"mget"};
+    words.resize(1 + 18, "k");
+    const std::string request = request_of(words);
+    ASSERT_TRUE(client.send(request + request + request + request));
+    for (int i = 0; i < 4; ++i) ASSERT_GT(client.answer().size(), 18 * value.size());
+    EXPECT_EQ(serving.server().resp_stats().slow, 0U);
+}
+
 TEST(RespDoor, ClosesWhoHoldsMuchWhereAllHoldTooMuch) {
     ServerOptions options;
     options.doors.max_held_bytes = std::size_t{4} << 20;

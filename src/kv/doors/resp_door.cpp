@@ -259,12 +259,14 @@ std::size_t RespDoor::carry_out_all(Connection& connection, std::string_view dat
     const bool is_own = connection.output.unsent() != 0;
     Output& output = is_own ? connection.output : output_;
     const std::size_t most = service_.options.max_unread_bytes;
-    RespWriter writer{output.bytes(), output.sent() + 2 * most, session.protocol};
+    RespWriter writer{output.bytes(), 0, session.protocol};
     std::size_t used = 0;
     while (used < data.size() && !session.is_leaving) {
         const std::string_view rest = data.substr(used);
         const RespParser::State state = connection.parser.parse(rest);
         if (state == RespParser::State::more) break;
+        // Each answer may be so long, whatever is unsent before it.
+        writer.limit(output.bytes().size() + 2 * most);
         if (state == RespParser::State::failed) {
             writer.error("ERR " + connection.parser.error());
             session.is_leaving = true;
