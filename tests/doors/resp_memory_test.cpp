@@ -46,5 +46,20 @@ TEST(RespMemory, GivesNobodyAnothersAnswersWhereThereIsNone) {
     EXPECT_EQ(second.ask({"ping"}), "+PONG\r\n");
 }
 
+TEST(RespMemory, IsTakenForARequestAsItGrows) {
+    DoorServing serving;
+    RawClient client = serving.client();
+    Words words{"mset"};
+    for (int i = 0; i < 100'000; ++i) {
+        words.push_back("key:" + std::to_string(i % 10));
+        words.push_back("a value of twenty");
+    }
+    const std::string request = request_of(words);
+    taken_by_large = 0;
+    ASSERT_EQ(client.ask(words), "+OK\r\n");
+    // Its memory grows by a part of what it has, the places of its words likewise.
+    EXPECT_LT(taken_by_large, 20 * request.size());
+}
+
 }  // namespace
 }  // namespace millrace::kv

@@ -208,7 +208,9 @@ void RespDoor::receive(Connection& connection) {
         // Not more at once than has come: who says that much follows may lie.
         const std::size_t wanted = connection.parser.wanted();
         const std::size_t more = wanted > input.size ? wanted - input.size : 0;
-        input.reserve(input.size + std::clamp(more, piece / 4, input.size + piece / 4));
+        // And by a part of what has come, so that many short arguments are not copied each time.
+        const std::size_t least = std::max(piece / 4, input.size / 2);
+        input.reserve(input.size + std::clamp(more, least, input.size + piece / 4));
         to = input.bytes.get() + input.size;
         room = input.capacity - input.size;
     }
