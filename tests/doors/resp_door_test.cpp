@@ -190,6 +190,22 @@ TEST(RespDoor, ClosesWhoAsksForAnAnswerThatIsTooLong) {
     EXPECT_EQ(next.ask({"ping"}), "+PONG\r\n");
 }
 
+TEST(RespDoor, SendsLongAnswersInAPipelineToWhoReads) {
+    ServerOptions options;
+    options.doors.max_unread_bytes = longest_value;
+    DoorServing serving{options};
+    RawClient client = serving.client();
+    const std::string value(100'000, 'v');
+    ASSERT_EQ(client.ask({"set", "k", value}), "+OK\r\n");
+    // Each answer is shorter than two of what may be unread; two of them are not.
+    Words words{"mget"};
+    words.resize(1 + 18, "k");
+    const std::string request = request_of(words);
+    ASSERT_TRUE(client.send(request + request + request + request));
+    for (int i = 0; i < 4; ++i) ASSERT_GT(client.answer().size(), 18 * value.size());
+    EXPECT_EQ(serving.server().resp_stats().slow, 0U);
+}
+
 TEST(RespDoor, ClosesWhoHoldsMuchWhereAllHoldTooMuch) {
     ServerOptions options;
     options.doors.max_held_bytes = std::size_t{4} << 20;
@@ -212,6 +228,25 @@ TEST(RespDoor, ClosesWhoHoldsMuchWhereAllHoldTooMuch) {
     EXPECT_NE(queuing.rest().find("+QUEUED"), std::string::npos);
     RawClient next = serving.client();
     EXPECT_EQ(next.ask({"ping"}), "+PONG\r\n");
+}
+
+TEST(RespDoor, ClosesWhoDoesNotReadWhereAllHoldTooMuch) {
+    ServerOptions options;
+    options.doors.max_held_bytes = std::size_t{4} << 20;
+    DoorServing serving{options};
+    RawClient other = serving.client();
+    ASSERT_EQ(other.ask({"set", "k", std::string(longest_value, 'v')}), "+OK\r\n");
+    std::string many;
+    for (int i = 0; i < 20; ++i) many += request_of({"get", "k"});
+    std::vector<RawClient> slow;
+    for (int i = 0; i < 8; ++i) {
+        slow.push_back(serving.client());
+        ASSERT_TRUE(slow.back().send(many));
+    }
+    // None may leave its 20 MiB there, though each may as far as it alone goes.
+    EXPECT_TRUE(serving.counts([](const DoorStats& stats) { return stats.greedy == 8; }));
+    EXPECT_LT(serving.server().resp_stats().commands, 1U + 8 * 20);
+    EXPECT_EQ(other.ask({"ping"}), "+PONG\r\n");
 }
 
 TEST(RespDoor, TakesAtMostSoManyConnections) {

@@ -36,7 +36,7 @@ struct DoorOptions {
     std::size_t max_unread_bytes = std::size_t{32} << 20;
     std::chrono::nanoseconds patience = std::chrono::seconds{10};
     /// Bytes of all clients' requests of which a part has come, and of unread answers. Where there
-    /// are so many, nothing is taken from who has unread ones, and who sends more is closed.
+    /// are more, who is served and holds more than 64 KiB of them is closed.
     std::size_t max_held_bytes = std::size_t{512} << 20;
 };
 

@@ -106,7 +106,8 @@ bool RespDoor::look() noexcept {
                 try {
                     serve(connection, event.events);
                 } catch (const std::exception&) {
-                    // There was no memory for what it asks.
+                    // There was no memory for what it asks. Its answers are not the next one's.
+                    output_ = {};
                     close(connection, &DoorStats::greedy);
                 }
             }
@@ -207,7 +208,9 @@ void RespDoor::receive(Connection& connection) {
         // Not more at once than has come: who says that much follows may lie.
         const std::size_t wanted = connection.parser.wanted();
         const std::size_t more = wanted > input.size ? wanted - input.size : 0;
-        input.reserve(input.size + std::clamp(more, piece / 4, input.size + piece / 4));
+        // And by a part of what has come, so that many short arguments are not copied each time.
+        const std::size_t least = std::max(piece / 4, input.size / 2);
+        input.reserve(input.size + std::clamp(more, least, input.size + piece / 4));
         to = input.bytes.get() + input.size;
         room = input.capacity - input.size;
     }
@@ -247,17 +250,25 @@ void RespDoor::pause(Connection& connection) noexcept {
     ++paused_;
 }
 
+/// Were so many bytes of answers held for it.
+bool RespDoor::is_too_much(const Connection& connection, std::size_t unsent) const noexcept {
+    return service_.held.load(std::memory_order_relaxed) - connection.held + unsent >
+           service_.options.max_held_bytes;
+}
+
 std::size_t RespDoor::carry_out_all(Connection& connection, std::string_view data) {
     RespSession& session = connection.session;
     const bool is_own = connection.output.unsent() != 0;
     Output& output = is_own ? connection.output : output_;
     const std::size_t most = service_.options.max_unread_bytes;
-    RespWriter writer{output.bytes(), output.sent() + 2 * most, session.protocol};
+    RespWriter writer{output.bytes(), 0, session.protocol};
     std::size_t used = 0;
     while (used < data.size() && !session.is_leaving) {
         const std::string_view rest = data.substr(used);
         const RespParser::State state = connection.parser.parse(rest);
         if (state == RespParser::State::more) break;
+        // Each answer may be so long, whatever is unsent before it.
+        writer.limit(output.bytes().size() + 2 * most);
         if (state == RespParser::State::failed) {
             writer.error("ERR " + connection.parser.error());
             session.is_leaving = true;
@@ -279,7 +290,7 @@ std::size_t RespDoor::carry_out_all(Connection& connection, std::string_view dat
                 output_ = {};
                 return used;
             }
-            if (output.unsent() > most) {
+            if (output.unsent() > most || is_too_much(connection, output.unsent())) {
                 pause(connection);
                 break;
             }
@@ -331,11 +342,9 @@ void RespDoor::settle(Connection& connection) {
         connection.held;
     connection.held = held;
     if (all > service_.options.max_held_bytes) [[unlikely]] {
-        if (connection.input.capacity + connection.parser.held() + session.transaction.bytes >
-            little) {
+        if (held + session.transaction.bytes > little) {
             return close(connection, &DoorStats::greedy);
         }
-        if (unsent > little) pause(connection);
     }
     const std::uint32_t reads = connection.is_paused || session.is_leaving ? 0U : EPOLLIN;
     const std::uint32_t interest = reads | (unsent != 0 ? EPOLLOUT : 0U);

@@ -78,6 +78,8 @@ class RespDoor {
     void receive(Connection& connection);
     /// Carries out the requests in `data`, and sends the answers. How many bytes these were.
     [[nodiscard]] std::size_t carry_out_all(Connection& connection, std::string_view data);
+    [[nodiscard]] bool is_too_much(const Connection& connection,
+                                   std::size_t unsent) const noexcept;
     void carry_out_one(Connection& connection, class RespWriter& writer);
     /// Where the client has read enough.
     void go_on(Connection& connection);

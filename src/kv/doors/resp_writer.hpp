@@ -16,6 +16,7 @@ class RespWriter {
     RespWriter(std::string& out, std::size_t most, int protocol) noexcept
         : out_{&out}, most_{most}, protocol_{protocol} {}
 
+    void limit(std::size_t most) noexcept { most_ = most; }
     [[nodiscard]] bool is_full() const noexcept { return is_full_; }
     /// What there is to say does not fit.
     void give_up() noexcept { is_full_ = true; }
