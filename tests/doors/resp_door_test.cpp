@@ -338,6 +338,40 @@ TEST(RespDoor, ScansEveryKeyThatIsThereAllTheWhileHoweverItsValueChanges) {
     EXPECT_EQ(seen.size(), std::size_t{keys});
 }
 
+TEST(RespDoor, ScansInPiecesHoweverMuchItsWalkMayHaveMissed) {
+    ServerOptions options;
+    options.doors.max_unread_bytes = longest_value;
+    DoorServing serving{options};
+    RawClient client = serving.client();
+    constexpr int keys = 40'000;
+    const auto set_all = [&](const std::string& value) {
+        Words words{"mset"};
+        for (int i = 0; i < keys; ++i) {
+            words.push_back(std::string(60, 'k') + std::to_string(i));
+            words.push_back(value);
+        }
+        ASSERT_EQ(client.ask(words), "+OK\r\n");
+    };
+    set_all("short");
+    std::set<std::string> seen;
+    std::string cursor = "0";
+    int pieces = 0;
+    do {
+        const std::string answer = client.ask({"scan", cursor, "count", "5000"});
+        ASSERT_NE(answer, "");
+        std::vector<std::string> lines;
+        for (std::size_t at = 0, end; (end = answer.find("\r\n", at)) != std::string::npos;
+             at = end + 2) {
+            lines.push_back(answer.substr(at, end - at));
+        }
+        cursor = lines.at(2);
+        for (std::size_t i = 5; i < lines.size(); i += 2) seen.insert(lines[i]);
+        if (++pieces == 2) set_all(std::string(50, 'v'));
+    } while (cursor != "0");
+    EXPECT_EQ(seen.size(), std::size_t{keys});
+    EXPECT_GE(pieces, 2 * keys / 5000);
+}
+
 TEST(RespDoor, PicksAboutEveryKeyAsOften) {
     DoorServing serving;
     RawClient client = serving.client();
