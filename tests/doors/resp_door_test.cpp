@@ -382,6 +382,21 @@ TEST(RespDoor, PicksAboutEveryKeyAsOften) {
     EXPECT_EQ(met.size(), 20U);
 }
 
+TEST(RespDoor, SetsNoneOfSeveralNewKeysWhereTheStoreIsFull) {
+    DoorServing serving;
+    RawClient client = serving.client();
+    const std::string value(50'000, 'v');
+    ASSERT_EQ(client.ask({"set", "small", "1"}), "+OK\r\n");  // there is room for others as small
+    std::string answer = "+OK\r\n";
+    for (int i = 0; answer == "+OK\r\n"; ++i) {
+        answer = client.ask({"set", "k" + std::to_string(i), value});
+    }
+    ASSERT_EQ(answer.substr(0, 5), "-OOM ");
+    EXPECT_EQ(client.ask({"msetnx", "a", "1", "b", value}), answer);
+    EXPECT_EQ(client.ask({"exists", "a", "b"}), ":0\r\n");
+    EXPECT_EQ(client.ask({"msetnx", "a", "1", "c", "1"}), ":1\r\n");
+}
+
 TEST(RespDoor, SetsIfEqual) {
     DoorServing serving;
     RawClient client = serving.client();
