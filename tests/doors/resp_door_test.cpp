@@ -397,6 +397,18 @@ TEST(RespDoor, SetsNoneOfSeveralNewKeysWhereTheStoreIsFull) {
     EXPECT_EQ(client.ask({"msetnx", "a", "1", "c", "1"}), ":1\r\n");
 }
 
+TEST(RespDoor, ChangesNothingWhereAKeyThatStaysIsToStay) {
+    DoorServing serving;
+    RawClient client = serving.client();
+    RawClient other = serving.client();
+    ASSERT_EQ(client.ask({"set", "k", "v"}), "+OK\r\n");
+    ASSERT_EQ(client.ask({"watch", "k"}), "+OK\r\n");
+    EXPECT_EQ(other.ask({"getex", "k", "persist"}), "$1\r\nv\r\n");
+    ASSERT_EQ(client.ask({"multi"}), "+OK\r\n");
+    ASSERT_EQ(client.ask({"get", "k"}), "+QUEUED\r\n");
+    EXPECT_EQ(client.ask({"exec"}), "*1\r\n$1\r\nv\r\n");
+}
+
 TEST(RespDoor, SetsIfEqual) {
     DoorServing serving;
     RawClient client = serving.client();

@@ -211,6 +211,7 @@ void getex(RespCall& call) {
         if (!was_there) return nothing;
         value.assign(word_of(entry->value));
         if (is_over) return Change{.kind = Change::Kind::erase};
+        if (options.persists && !entry->expires_at) return nothing;
         return to_value(value, expires_at);
     });
     if (!call.took(outcome)) return;
