@@ -290,11 +290,13 @@ TEST(RespDoor, WantsThePasswordFirst) {
     for (const char* const word : {"", "a long and secret wor", "a long and secret wordx", "x"}) {
         EXPECT_EQ(client.ask({"auth", word}), wrong);
     }
-    EXPECT_EQ(client.ask({"auth", "other", "a long and secret word"}), wrong);
+    for (const char* const user : {"other", "DEFAULT"}) {
+        EXPECT_EQ(client.ask({"auth", user, "a long and secret word"}), wrong);
+    }
     EXPECT_EQ(client.ask({"get", "k"}), "-NOAUTH Authentication required.\r\n");
     EXPECT_EQ(client.ask({"auth", "a long and secret word"}), "+OK\r\n");
     EXPECT_EQ(client.ask({"get", "k"}), "$-1\r\n");
-    EXPECT_EQ(serving.server().resp_stats().denied, 5U);
+    EXPECT_EQ(serving.server().resp_stats().denied, 6U);
     // What is known of it ends with RESET.
     EXPECT_EQ(client.ask({"reset"}), "+RESET\r\n");
     EXPECT_EQ(client.ask({"get", "k"}), "-NOAUTH Authentication required.\r\n");
