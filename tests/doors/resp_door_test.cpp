@@ -411,6 +411,15 @@ TEST(RespDoor, ChangesNothingWhereAKeyThatStaysIsToStay) {
     EXPECT_EQ(client.ask({"exec"}), "*1\r\n$1\r\nv\r\n");
 }
 
+TEST(RespDoor, KnowsNestedCommandsByTwoWordsOnly) {
+    DoorServing serving;
+    RawClient client = serving.client();
+    EXPECT_EQ(client.ask({"client|id"}),
+              "-ERR unknown command 'client|id', with args beginning with: \r\n");
+    EXPECT_EQ(client.ask({"config|get", "x", "y"}),
+              "-ERR unknown command 'config|get', with args beginning with: 'x' 'y' \r\n");
+}
+
 TEST(RespDoor, SetsIfEqual) {
     DoorServing serving;
     RawClient client = serving.client();

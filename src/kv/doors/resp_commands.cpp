@@ -198,11 +198,15 @@ class SmallName {
     std::size_t size_ = 0;
 };
 
-/// Places in the table by a hash of names: one look for those that are asked for most.
+bool is_nested(std::string_view name) noexcept { return name.find('|') != name.npos; }
+
+/// Places in the table by a hash of names: one look for those that are asked for most. Of the
+/// nested ones, or of the others: no client may name a nested one by one word.
 class Index {
   public:
-    Index() noexcept {
+    explicit Index(bool of_nested) noexcept {
         for (const RespCommand& command : table) {
+            if (is_nested(command.name) != of_nested) continue;
             std::size_t place = place_of(command.name);
             while (places_[place] != nullptr) place = (place + 1) % places;
             places_[place] = &command;
@@ -227,8 +231,12 @@ class Index {
     std::array<const RespCommand*, places> places_{};
 };
 
-const RespCommand* find_in_table(std::string_view name) noexcept {
-    static const Index index;
+const RespCommand* find_outer(std::string_view name) noexcept {
+    static const Index index{false};
+    return index.find(name);
+}
+const RespCommand* find_nested(std::string_view name) noexcept {
+    static const Index index{true};
     return index.find(name);
 }
 
@@ -254,8 +262,7 @@ std::string unknown(std::span<const std::string_view> words) {
 std::string objection(const RespCommand* command, const RespSession& session,
                       std::span<const std::string_view> words) {
     if (command == nullptr) {
-        const RespCommand* const outer = find_resp_command(words[0]);
-        if (outer == nullptr) return unknown(words);
+        if (find_resp_command(words.first(1)) == nullptr) return unknown(words);
         std::string name = lowered(words[0]);
         std::ranges::transform(name, name.begin(),
                                [](char c) { return static_cast<char>(c - 'a' + 'A'); });
@@ -276,18 +283,19 @@ std::string objection(const RespCommand* command, const RespSession& session,
 std::span<const RespCommand> resp_commands() noexcept { return table; }
 
 const RespCommand* find_resp_command(std::string_view name) noexcept {
-    return find_in_table(SmallName{name}.get());
+    const SmallName small{name};
+    return is_nested(name) ? find_nested(small.get()) : find_outer(small.get());
 }
 
 const RespCommand* find_resp_command(std::span<const std::string_view> words) noexcept {
-    const RespCommand* const found = find_resp_command(words[0]);
+    const RespCommand* const found = find_outer(SmallName{words[0]}.get());
     if (found == nullptr || (found->flags & resp_nested) == 0 || words.size() == 1) return found;
     const SmallName inner{words[1]};
     char both[64];
     char* end = std::copy(found->name.begin(), found->name.end(), both);
     *end++ = '|';
     end = std::copy(inner.get().begin(), inner.get().end(), end);
-    return find_in_table({both, static_cast<std::size_t>(end - both)});
+    return find_nested({both, static_cast<std::size_t>(end - both)});
 }
 
 void serve_resp(RespService& service, std::size_t thread, RespSession& session, RespWriter& out,
