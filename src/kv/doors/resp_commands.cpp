@@ -308,6 +308,7 @@ void serve_resp(RespService& service, std::size_t thread, RespSession& session, 
     }
     const std::string why = objection(command, session, words);
     if (!why.empty()) [[unlikely]] {
+        const Gate::Inside inside{service.gate, thread};  // CLIENT LIST of others looks at it
         session.transaction.is_broken = true;
         if (command == nullptr || command->call != resp::exec) return out.error(why);
         resp::forget_transaction(service, session);

@@ -365,11 +365,11 @@ void RespDoor::close(Connection& connection, std::uint64_t DoorStats::*why) noex
     for (int i = 0; i < 16 && ::recv(socket, received_.get(), piece, MSG_DONTWAIT) > 0; ++i) {
     }
     ::close(socket);
+    const Gate::Inside inside{service_.gate, thread_};
     resp::forget_transaction(service_, connection.session);
     service_.held.fetch_sub(connection.held, std::memory_order_relaxed);
     service_.open.fetch_sub(1, std::memory_order_relaxed);
     base::Counter{&counts_.connections}.add(~std::uint64_t{0});
-    const Gate::Inside inside{service_.gate, thread_};
     const auto at = std::ranges::find(connections_, &connection, &std::unique_ptr<Connection>::get);
     std::swap(*at, connections_.back());
     buried_.push_back(std::move(connections_.back()));
