@@ -435,6 +435,12 @@ TEST(RespDoor, SaysOfOtherTypesThatThereAreStringsOnly) {
     RawClient client = serving.client();
     EXPECT_NE(client.ask({"lpush", "l", "1"}).find("strings only"), std::string::npos);
     EXPECT_NE(client.ask({"ZADD", "z", "1", "a"}).find("strings only"), std::string::npos);
+    // Of what is no other type, nothing else is said.
+    for (const char* const name : {"getbit", "publish", "eval", "lcs", "wait"}) {
+        EXPECT_EQ(client.ask({name, "a", "1"}),
+                  "-ERR '" + std::string{name} + "' is not known here: this store keeps strings "
+                  "only, and COMMAND LIST names what it knows\r\n");
+    }
 }
 
 class RespThreads : public testing::TestWithParam<std::uint32_t> {};

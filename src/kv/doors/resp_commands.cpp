@@ -157,30 +157,31 @@ constexpr RespCommand table[] = {
 };
 static_assert(std::ranges::is_sorted(table, {}, &RespCommand::name));
 
-/// What Redis has besides strings: these commands say so, and are not unknown.
-constexpr std::string_view of_other_types[] = {
-    "bitcount",      "bitfield",    "bitop",      "bitpos",     "blmove",       "blmpop",
-    "blpop",         "brpop",       "brpoplpush", "bzmpop",     "bzpopmax",     "bzpopmin",
-    "eval",          "evalsha",     "fcall",      "function",   "geoadd",       "geodist",
-    "geohash",       "geopos",      "georadius",  "geosearch",  "getbit",       "hdel",
-    "hexists",       "hget",        "hgetall",    "hincrby",    "hincrbyfloat", "hkeys",
-    "hlen",          "hmget",       "hmset",      "hrandfield", "hscan",        "hset",
-    "hsetnx",        "hstrlen",     "hvals",      "lindex",     "linsert",      "llen",
-    "lmove",         "lmpop",       "lpop",       "lpos",       "lpush",        "lpushx",
-    "lrange",        "lrem",        "lset",       "ltrim",      "pfadd",        "pfcount",
-    "pfmerge",       "psubscribe",  "publish",    "pubsub",     "punsubscribe", "rpop",
-    "rpoplpush",     "rpush",       "rpushx",     "sadd",       "scard",        "script",
-    "sdiff",         "sdiffstore",  "setbit",     "sinter",     "sintercard",   "sinterstore",
-    "sismember",     "smembers",    "smismember", "smove",      "sort",         "spop",
-    "srandmember",   "srem",        "sscan",      "subscribe",  "sunion",       "sunionstore",
-    "unsubscribe",   "xack",        "xadd",       "xautoclaim", "xclaim",       "xdel",
-    "xgroup",        "xinfo",       "xlen",       "xpending",   "xrange",       "xread",
-    "xreadgroup",    "xrevrange",   "xtrim",      "zadd",       "zcard",        "zcount",
-    "zdiff",         "zdiffstore",  "zincrby",    "zinter",     "zinterstore",  "zlexcount",
-    "zmpop",         "zmscore",     "zpopmax",    "zpopmin",    "zrandmember",  "zrange",
-    "zrangebyscore", "zrangestore", "zrank",      "zrem",       "zrevrange",    "zrevrank",
-    "zscan",         "zscore",      "zunion",     "zunionstore"};
-static_assert(std::ranges::is_sorted(of_other_types));
+/// What Redis has besides plain strings: these commands say so, and are not unknown.
+constexpr std::string_view of_more_than_strings[] = {
+    "acl",          "bitcount",     "bitfield",     "bitop",        "bitpos",       "blmove",
+    "blmpop",       "blpop",        "brpop",        "brpoplpush",   "bzmpop",       "bzpopmax",
+    "bzpopmin",     "eval",         "evalsha",      "fcall",        "function",     "geoadd",
+    "geodist",      "geohash",      "geopos",       "georadius",    "geosearch",    "getbit",
+    "hdel",         "hexists",      "hget",         "hgetall",      "hincrby",      "hincrbyfloat",
+    "hkeys",        "hlen",         "hmget",        "hmset",        "hrandfield",   "hscan",
+    "hset",         "hsetnx",       "hstrlen",      "hvals",        "lcs",          "lindex",
+    "linsert",      "llen",         "lmove",        "lmpop",        "lpop",         "lpos",
+    "lpush",        "lpushx",       "lrange",       "lrem",         "lset",         "ltrim",
+    "pfadd",        "pfcount",      "pfmerge",      "psubscribe",   "publish",      "pubsub",
+    "punsubscribe", "role",         "rpop",         "rpoplpush",    "rpush",        "rpushx",
+    "sadd",         "scard",        "script",       "sdiff",        "sdiffstore",   "setbit",
+    "sinter",       "sintercard",   "sinterstore",  "sismember",    "smembers",     "smismember",
+    "smove",        "sort",         "spop",         "srandmember",  "srem",         "sscan",
+    "subscribe",    "sunion",       "sunionstore",  "unsubscribe",  "wait",         "xack",
+    "xadd",         "xautoclaim",   "xclaim",       "xdel",         "xgroup",       "xinfo",
+    "xlen",         "xpending",     "xrange",       "xread",        "xreadgroup",   "xrevrange",
+    "xtrim",        "zadd",         "zcard",        "zcount",       "zdiff",        "zdiffstore",
+    "zincrby",      "zinter",       "zinterstore",  "zlexcount",    "zmpop",        "zmscore",
+    "zpopmax",      "zpopmin",      "zrandmember",  "zrange",       "zrangebyscore","zrangestore",
+    "zrank",        "zrem",         "zrevrange",    "zrevrank",     "zscan",        "zscore",
+    "zunion",       "zunionstore"};
+static_assert(std::ranges::is_sorted(of_more_than_strings));
 
 /// A word in small letters, as far as a command's name may go.
 class SmallName {
@@ -243,9 +244,9 @@ const RespCommand* find_nested(std::string_view name) noexcept {
 constexpr std::size_t longest_repeated = 128;
 std::string unknown(std::span<const std::string_view> words) {
     const std::string_view name = words[0];
-    if (std::ranges::binary_search(of_other_types, SmallName{name}.get())) {
+    if (std::ranges::binary_search(of_more_than_strings, SmallName{name}.get())) {
         return fmt::format(
-            "ERR '{}' is of another type: this store keeps strings only, and COMMAND "
+            "ERR '{}' is not known here: this store keeps strings only, and COMMAND "
             "LIST names what it knows",
             name);
     }
