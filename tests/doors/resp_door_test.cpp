@@ -285,7 +285,10 @@ TEST(RespDoor, WantsThePasswordFirst) {
     DoorServing serving{options};
     RawClient client = serving.client();
     EXPECT_EQ(client.ask({"get", "k"}), "-NOAUTH Authentication required.\r\n");
-    EXPECT_EQ(client.ask({"hello", "3"}).substr(0, 14), "-NOAUTH HELLO ");
+    EXPECT_EQ(client.ask({"hello", "3"}),
+              "-NOAUTH HELLO must be called with the client already authenticated, otherwise the "
+              "HELLO AUTH <user> <pass> option can be used to authenticate the client and select "
+              "the RESP protocol version at the same time\r\n");
     const std::string wrong = "-WRONGPASS invalid username-password pair or user is disabled.\r\n";
     for (const char* const word : {"", "a long and secret wor", "a long and secret wordx", "x"}) {
         EXPECT_EQ(client.ask({"auth", word}), wrong);

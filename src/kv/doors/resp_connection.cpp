@@ -141,8 +141,8 @@ void hello(RespCall& call) {
     if (!call.session.is_known) {
         return call.out.error(
             "NOAUTH HELLO must be called with the client already authenticated, otherwise the "
-            "HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and "
-            "select the RESP protocol version at the same time");
+            "HELLO AUTH <user> <pass> option can be used to authenticate the client and select the "
+            "RESP protocol version at the same time");
     }
     if (name) call.session.name = *name;
     if (protocol != 0) {
