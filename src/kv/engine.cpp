@@ -392,6 +392,7 @@ void Engine::move_or_evict(const Slabs::Found& found) noexcept {
         unlink(link);
         place->next = *link;
         *link = place;
+        relocated_.fetch_add(1, std::memory_order_relaxed);
         place->phase.store(Phase::live, std::memory_order_release);
         moved = true;
     });
@@ -537,7 +538,8 @@ bool Engine::pick(std::uint64_t random, TakeEntry take) {
 
 Store::Moment Engine::moment() const noexcept {
     const std::uint64_t moved = moved_.load(std::memory_order_acquire);
-    return {version_.load(std::memory_order_acquire), moved};
+    const std::uint64_t relocated = relocated_.load(std::memory_order_acquire);
+    return {version_.load(std::memory_order_acquire), moved, relocated};
 }
 
 std::size_t Engine::sweep(std::size_t budget) noexcept {

@@ -107,6 +107,7 @@ class Engine {
     alignas(64) std::atomic<Version> version_{0};
     std::atomic<std::uint64_t> items_{0};
     std::atomic<std::uint64_t> moved_{0};          ///< items that went on at another place
+    std::atomic<std::uint64_t> relocated_{0};      ///< of them, with their version
     alignas(64) std::atomic<Version> cleared_{0};  ///< no version up to this is there
     std::atomic<bool> is_clearing_{false};         ///< a version that is drawn now is drawn anew
     std::mutex clearing_;

@@ -285,16 +285,21 @@ TEST(RespDoor, WantsThePasswordFirst) {
     DoorServing serving{options};
     RawClient client = serving.client();
     EXPECT_EQ(client.ask({"get", "k"}), "-NOAUTH Authentication required.\r\n");
-    EXPECT_EQ(client.ask({"hello", "3"}).substr(0, 14), "-NOAUTH HELLO ");
+    EXPECT_EQ(client.ask({"hello", "3"}),
+              "-NOAUTH HELLO must be called with the client already authenticated, otherwise the "
+              "HELLO AUTH <user> <pass> option can be used to authenticate the client and select "
+              "the RESP protocol version at the same time\r\n");
     const std::string wrong = "-WRONGPASS invalid username-password pair or user is disabled.\r\n";
     for (const char* const word : {"", "a long and secret wor", "a long and secret wordx", "x"}) {
         EXPECT_EQ(client.ask({"auth", word}), wrong);
     }
-    EXPECT_EQ(client.ask({"auth", "other", "a long and secret word"}), wrong);
+    for (const char* const user : {"other", "DEFAULT"}) {
+        EXPECT_EQ(client.ask({"auth", user, "a long and secret word"}), wrong);
+    }
     EXPECT_EQ(client.ask({"get", "k"}), "-NOAUTH Authentication required.\r\n");
     EXPECT_EQ(client.ask({"auth", "a long and secret word"}), "+OK\r\n");
     EXPECT_EQ(client.ask({"get", "k"}), "$-1\r\n");
-    EXPECT_EQ(serving.server().resp_stats().denied, 5U);
+    EXPECT_EQ(serving.server().resp_stats().denied, 6U);
     // What is known of it ends with RESET.
     EXPECT_EQ(client.ask({"reset"}), "+RESET\r\n");
     EXPECT_EQ(client.ask({"get", "k"}), "-NOAUTH Authentication required.\r\n");
@@ -338,6 +343,40 @@ TEST(RespDoor, ScansEveryKeyThatIsThereAllTheWhileHoweverItsValueChanges) {
     EXPECT_EQ(seen.size(), std::size_t{keys});
 }
 
+TEST(RespDoor, ScansInPiecesHoweverMuchItsWalkMayHaveMissed) {
+    ServerOptions options;
+    options.doors.max_unread_bytes = longest_value;
+    DoorServing serving{options};
+    RawClient client = serving.client();
+    constexpr int keys = 40'000;
+    const auto set_all = [&](const std::string& value) {
+        Words words{"mset"};
+        for (int i = 0; i < keys; ++i) {
+            words.push_back(std::string(60, 'k') + std::to_string(i));
+            words.push_back(value);
+        }
+        ASSERT_EQ(client.ask(words), "+OK\r\n");
+    };
+    set_all("short");
+    std::set<std::string> seen;
+    std::string cursor = "0";
+    int pieces = 0;
+    do {
+        const std::string answer = client.ask({"scan", cursor, "count", "5000"});
+        ASSERT_NE(answer, "");
+        std::vector<std::string> lines;
+        for (std::size_t at = 0, end; (end = answer.find("\r\n", at)) != std::string::npos;
+             at = end + 2) {
+            lines.push_back(answer.substr(at, end - at));
+        }
+        cursor = lines.at(2);
+        for (std::size_t i = 5; i < lines.size(); i += 2) seen.insert(lines[i]);
+        if (++pieces == 2) set_all(std::string(50, 'v'));
+    } while (cursor != "0");
+    EXPECT_EQ(seen.size(), std::size_t{keys});
+    EXPECT_GE(pieces, 2 * keys / 5000);
+}
+
 TEST(RespDoor, PicksAboutEveryKeyAsOften) {
     DoorServing serving;
     RawClient client = serving.client();
@@ -346,6 +385,42 @@ TEST(RespDoor, PicksAboutEveryKeyAsOften) {
     std::set<std::string> met;
     for (int i = 0; i < 2000; ++i) met.insert(client.ask({"randomkey"}));
     EXPECT_EQ(met.size(), 20U);
+}
+
+TEST(RespDoor, SetsNoneOfSeveralNewKeysWhereTheStoreIsFull) {
+    DoorServing serving;
+    RawClient client = serving.client();
+    const std::string value(50'000, 'v');
+    ASSERT_EQ(client.ask({"set", "small", "1"}), "+OK\r\n");  // there is room for others as small
+    std::string answer = "+OK\r\n";
+    for (int i = 0; answer == "+OK\r\n"; ++i) {
+        answer = client.ask({"set", "k" + std::to_string(i), value});
+    }
+    ASSERT_EQ(answer.substr(0, 5), "-OOM ");
+    EXPECT_EQ(client.ask({"msetnx", "a", "1", "b", value}), answer);
+    EXPECT_EQ(client.ask({"exists", "a", "b"}), ":0\r\n");
+    EXPECT_EQ(client.ask({"msetnx", "a", "1", "c", "1"}), ":1\r\n");
+}
+
+TEST(RespDoor, ChangesNothingWhereAKeyThatStaysIsToStay) {
+    DoorServing serving;
+    RawClient client = serving.client();
+    RawClient other = serving.client();
+    ASSERT_EQ(client.ask({"set", "k", "v"}), "+OK\r\n");
+    ASSERT_EQ(client.ask({"watch", "k"}), "+OK\r\n");
+    EXPECT_EQ(other.ask({"getex", "k", "persist"}), "$1\r\nv\r\n");
+    ASSERT_EQ(client.ask({"multi"}), "+OK\r\n");
+    ASSERT_EQ(client.ask({"get", "k"}), "+QUEUED\r\n");
+    EXPECT_EQ(client.ask({"exec"}), "*1\r\n$1\r\nv\r\n");
+}
+
+TEST(RespDoor, KnowsNestedCommandsByTwoWordsOnly) {
+    DoorServing serving;
+    RawClient client = serving.client();
+    EXPECT_EQ(client.ask({"client|id"}),
+              "-ERR unknown command 'client|id', with args beginning with: \r\n");
+    EXPECT_EQ(client.ask({"config|get", "x", "y"}),
+              "-ERR unknown command 'config|get', with args beginning with: 'x' 'y' \r\n");
 }
 
 TEST(RespDoor, SetsIfEqual) {
@@ -363,6 +438,12 @@ TEST(RespDoor, SaysOfOtherTypesThatThereAreStringsOnly) {
     RawClient client = serving.client();
     EXPECT_NE(client.ask({"lpush", "l", "1"}).find("strings only"), std::string::npos);
     EXPECT_NE(client.ask({"ZADD", "z", "1", "a"}).find("strings only"), std::string::npos);
+    // Of what is no other type, nothing else is said.
+    for (const char* const name : {"getbit", "publish", "eval", "lcs", "wait"}) {
+        EXPECT_EQ(client.ask({name, "a", "1"}),
+                  "-ERR '" + std::string{name} + "' is not known here: this store keeps strings "
+                  "only, and COMMAND LIST names what it knows\r\n");
+    }
 }
 
 class RespThreads : public testing::TestWithParam<std::uint32_t> {};

@@ -177,6 +177,77 @@ TEST_P(Operations, WalkThatManyOthersHaveOvertakenMissesNothingEither) {
     EXPECT_EQ(met.size(), 500U);
 }
 
+TEST_P(Operations, WalkGoesRoundInPiecesForWhatItMayHaveMissed) {
+    Scans scans{store};
+    for (int i = 0; i < 500; ++i) store.set(view(std::to_string(i)), sealed(1, 400));
+    std::set<std::string> met;
+    std::size_t in_piece = 0;
+    const auto visit = [&](const Entry& entry) {
+        met.insert(text(entry.key));
+        ++in_piece;
+    };
+    std::uint64_t at = 0;
+    at = scans.step(at, 100, visit);
+    for (int i = 0; i < 300; ++i) store.set(view(std::to_string(i)), view("short"));
+    int rounds = 0;
+    for (bool has_more = true; has_more; ++rounds) {
+        met.clear();
+        for (std::uint64_t next = at; next != Scans::end(); next = scans.step(at, 100, visit)) {
+            at = next;
+            EXPECT_LE(in_piece, 100U);
+            in_piece = 0;
+        }
+        EXPECT_EQ(met.size(), rounds == 0 ? 200U : 300U);
+        has_more = Scans::may_go_round(at);
+        const std::uint64_t next = scans.go_round(at);
+        EXPECT_EQ(next != Scans::end(), has_more);
+        at = next;
+        for (int i = 0; i < 300; ++i) {
+            store.set(view(std::to_string(i)), sealed(1, rounds % 2 == 0 ? 400 : 5));
+        }
+    }
+    EXPECT_EQ(rounds, 4);
+}
+
+TEST_P(Operations, WalkIsAtItsEndWhereNobodyWasGivenItsCursor) {
+    Scans scans{store};
+    store.set(view("a"), view("1"));
+    for (std::uint64_t at : {std::uint64_t{1}, std::uint64_t{1} << 62, ~std::uint64_t{0}}) {
+        const auto visit = [](const Entry&) { ADD_FAILURE(); };
+        EXPECT_EQ(scans.step(at, 1, visit), Scans::end());
+        scans.finish(at, visit);
+    }
+}
+
+// What eviction moves keeps its version, and is none the less where the walk has been.
+TEST(Walks, MissNothingThatEvictionMoves) {
+    Store store{{.memory_bytes = std::uint64_t{8} << 20, .when_full = WhenFull::evict}};
+    Scans scans{store};
+    constexpr int keys = 1000;
+    const auto key = [](int i) { return "kept" + std::to_string(i); };
+    std::mt19937_64 random{3};
+    int junk = 0;
+    std::uint64_t relocated = 0;
+    for (int round = 0; round < 6; ++round) {
+        store.clear();
+        for (int i = 0; i < 20 * keys; ++i) {
+            const bool is_kept = i % 20 == 0;
+            store.set(view(is_kept ? key(i / 20) : "j" + std::to_string(++junk)), sealed(1, 100));
+        }
+        const auto met = walked(scans, 1000, [&] {
+            for (int i = 0; i < keys; ++i) (void)store.get(view(key(i)), [](const Entry&) {});
+            for (int i = 0; i < 40; ++i) {
+                store.set(view("j" + std::to_string(++junk)), sealed(1, 3000U << random() % 3));
+            }
+        });
+        for (int i = 0; i < keys; ++i) {
+            EXPECT_TRUE(!store.exists(view(key(i))) || met.contains(key(i))) << key(i);
+        }
+        relocated = store.moment().relocated;
+    }
+    EXPECT_NE(relocated, 0U);
+}
+
 TEST(Gate, LetsOneBeAlone) {
     constexpr std::size_t threads = 4;
     Gate gate{threads};

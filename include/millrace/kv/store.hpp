@@ -172,6 +172,8 @@ class Store {
         Version newest = 0;  ///< every item that changes from now on has a greater one
         /// Items that went on at another place, so that a walk may have missed them.
         std::uint64_t moved = 0;
+        /// Those of them that have the version they had: eviction moved them.
+        std::uint64_t relocated = 0;
     };
     [[nodiscard]] Moment moment() const noexcept;
 

@@ -157,30 +157,31 @@ constexpr RespCommand table[] = {
 };
 static_assert(std::ranges::is_sorted(table, {}, &RespCommand::name));
 
-/// What Redis has besides strings: these commands say so, and are not unknown.
-constexpr std::string_view of_other_types[] = {
-    "bitcount",      "bitfield",    "bitop",      "bitpos",     "blmove",       "blmpop",
-    "blpop",         "brpop",       "brpoplpush", "bzmpop",     "bzpopmax",     "bzpopmin",
-    "eval",          "evalsha",     "fcall",      "function",   "geoadd",       "geodist",
-    "geohash",       "geopos",      "georadius",  "geosearch",  "getbit",       "hdel",
-    "hexists",       "hget",        "hgetall",    "hincrby",    "hincrbyfloat", "hkeys",
-    "hlen",          "hmget",       "hmset",      "hrandfield", "hscan",        "hset",
-    "hsetnx",        "hstrlen",     "hvals",      "lindex",     "linsert",      "llen",
-    "lmove",         "lmpop",       "lpop",       "lpos",       "lpush",        "lpushx",
-    "lrange",        "lrem",        "lset",       "ltrim",      "pfadd",        "pfcount",
-    "pfmerge",       "psubscribe",  "publish",    "pubsub",     "punsubscribe", "rpop",
-    "rpoplpush",     "rpush",       "rpushx",     "sadd",       "scard",        "script",
-    "sdiff",         "sdiffstore",  "setbit",     "sinter",     "sintercard",   "sinterstore",
-    "sismember",     "smembers",    "smismember", "smove",      "sort",         "spop",
-    "srandmember",   "srem",        "sscan",      "subscribe",  "sunion",       "sunionstore",
-    "unsubscribe",   "xack",        "xadd",       "xautoclaim", "xclaim",       "xdel",
-    "xgroup",        "xinfo",       "xlen",       "xpending",   "xrange",       "xread",
-    "xreadgroup",    "xrevrange",   "xtrim",      "zadd",       "zcard",        "zcount",
-    "zdiff",         "zdiffstore",  "zincrby",    "zinter",     "zinterstore",  "zlexcount",
-    "zmpop",         "zmscore",     "zpopmax",    "zpopmin",    "zrandmember",  "zrange",
-    "zrangebyscore", "zrangestore", "zrank",      "zrem",       "zrevrange",    "zrevrank",
-    "zscan",         "zscore",      "zunion",     "zunionstore"};
-static_assert(std::ranges::is_sorted(of_other_types));
+/// What Redis has besides plain strings: these commands say so, and are not unknown.
+constexpr std::string_view of_more_than_strings[] = {
+    "acl",          "bitcount",     "bitfield",     "bitop",        "bitpos",       "blmove",
+    "blmpop",       "blpop",        "brpop",        "brpoplpush",   "bzmpop",       "bzpopmax",
+    "bzpopmin",     "eval",         "evalsha",      "fcall",        "function",     "geoadd",
+    "geodist",      "geohash",      "geopos",       "georadius",    "geosearch",    "getbit",
+    "hdel",         "hexists",      "hget",         "hgetall",      "hincrby",      "hincrbyfloat",
+    "hkeys",        "hlen",         "hmget",        "hmset",        "hrandfield",   "hscan",
+    "hset",         "hsetnx",       "hstrlen",      "hvals",        "lcs",          "lindex",
+    "linsert",      "llen",         "lmove",        "lmpop",        "lpop",         "lpos",
+    "lpush",        "lpushx",       "lrange",       "lrem",         "lset",         "ltrim",
+    "pfadd",        "pfcount",      "pfmerge",      "psubscribe",   "publish",      "pubsub",
+    "punsubscribe", "role",         "rpop",         "rpoplpush",    "rpush",        "rpushx",
+    "sadd",         "scard",        "script",       "sdiff",        "sdiffstore",   "setbit",
+    "sinter",       "sintercard",   "sinterstore",  "sismember",    "smembers",     "smismember",
+    "smove",        "sort",         "spop",         "srandmember",  "srem",         "sscan",
+    "subscribe",    "sunion",       "sunionstore",  "unsubscribe",  "wait",         "xack",
+    "xadd",         "xautoclaim",   "xclaim",       "xdel",         "xgroup",       "xinfo",
+    "xlen",         "xpending",     "xrange",       "xread",        "xreadgroup",   "xrevrange",
+    "xtrim",        "zadd",         "zcard",        "zcount",       "zdiff",        "zdiffstore",
+    "zincrby",      "zinter",       "zinterstore",  "zlexcount",    "zmpop",        "zmscore",
+    "zpopmax",      "zpopmin",      "zrandmember",  "zrange",       "zrangebyscore","zrangestore",
+    "zrank",        "zrem",         "zrevrange",    "zrevrank",     "zscan",        "zscore",
+    "zunion",       "zunionstore"};
+static_assert(std::ranges::is_sorted(of_more_than_strings));
 
 /// A word in small letters, as far as a command's name may go.
 class SmallName {
@@ -198,11 +199,15 @@ class SmallName {
     std::size_t size_ = 0;
 };
 
-/// Places in the table by a hash of names: one look for those that are asked for most.
+bool is_nested(std::string_view name) noexcept { return name.find('|') != name.npos; }
+
+/// Places in the table by a hash of names: one look for those that are asked for most. Of the
+/// nested ones, or of the others: no client may name a nested one by one word.
 class Index {
   public:
-    Index() noexcept {
+    explicit Index(bool of_nested) noexcept {
         for (const RespCommand& command : table) {
+            if (is_nested(command.name) != of_nested) continue;
             std::size_t place = place_of(command.name);
             while (places_[place] != nullptr) place = (place + 1) % places;
             places_[place] = &command;
@@ -227,17 +232,21 @@ class Index {
     std::array<const RespCommand*, places> places_{};
 };
 
-const RespCommand* find_in_table(std::string_view name) noexcept {
-    static const Index index;
+const RespCommand* find_outer(std::string_view name) noexcept {
+    static const Index index{false};
+    return index.find(name);
+}
+const RespCommand* find_nested(std::string_view name) noexcept {
+    static const Index index{true};
     return index.find(name);
 }
 
 constexpr std::size_t longest_repeated = 128;
 std::string unknown(std::span<const std::string_view> words) {
     const std::string_view name = words[0];
-    if (std::ranges::binary_search(of_other_types, SmallName{name}.get())) {
+    if (std::ranges::binary_search(of_more_than_strings, SmallName{name}.get())) {
         return fmt::format(
-            "ERR '{}' is of another type: this store keeps strings only, and COMMAND "
+            "ERR '{}' is not known here: this store keeps strings only, and COMMAND "
             "LIST names what it knows",
             name);
     }
@@ -254,8 +263,7 @@ std::string unknown(std::span<const std::string_view> words) {
 std::string objection(const RespCommand* command, const RespSession& session,
                       std::span<const std::string_view> words) {
     if (command == nullptr) {
-        const RespCommand* const outer = find_resp_command(words[0]);
-        if (outer == nullptr) return unknown(words);
+        if (find_resp_command(words.first(1)) == nullptr) return unknown(words);
         std::string name = lowered(words[0]);
         std::ranges::transform(name, name.begin(),
                                [](char c) { return static_cast<char>(c - 'a' + 'A'); });
@@ -276,18 +284,19 @@ std::string objection(const RespCommand* command, const RespSession& session,
 std::span<const RespCommand> resp_commands() noexcept { return table; }
 
 const RespCommand* find_resp_command(std::string_view name) noexcept {
-    return find_in_table(SmallName{name}.get());
+    const SmallName small{name};
+    return is_nested(name) ? find_nested(small.get()) : find_outer(small.get());
 }
 
 const RespCommand* find_resp_command(std::span<const std::string_view> words) noexcept {
-    const RespCommand* const found = find_resp_command(words[0]);
+    const RespCommand* const found = find_outer(SmallName{words[0]}.get());
     if (found == nullptr || (found->flags & resp_nested) == 0 || words.size() == 1) return found;
     const SmallName inner{words[1]};
     char both[64];
     char* end = std::copy(found->name.begin(), found->name.end(), both);
     *end++ = '|';
     end = std::copy(inner.get().begin(), inner.get().end(), end);
-    return find_in_table({both, static_cast<std::size_t>(end - both)});
+    return find_nested({both, static_cast<std::size_t>(end - both)});
 }
 
 void serve_resp(RespService& service, std::size_t thread, RespSession& session, RespWriter& out,
@@ -300,6 +309,7 @@ void serve_resp(RespService& service, std::size_t thread, RespSession& session, 
     }
     const std::string why = objection(command, session, words);
     if (!why.empty()) [[unlikely]] {
+        const Gate::Inside inside{service.gate, thread};  // CLIENT LIST of others looks at it
         session.transaction.is_broken = true;
         if (command == nullptr || command->call != resp::exec) return out.error(why);
         resp::forget_transaction(service, session);

@@ -178,10 +178,8 @@ void RespDoor::accept_some() {
 void RespDoor::serve(Connection& connection, std::uint32_t events) {
     if (connection.is_closed) return;
     if ((events & EPOLLERR) != 0) return close(connection);
-    if (connection.output.unsent() != 0) {
-        if (!send(connection, connection.output)) return;
-        if (connection.is_paused) go_on(connection);
-    }
+    if (connection.output.unsent() != 0 && !send(connection, connection.output)) return;
+    if (connection.is_paused) go_on(connection);
     const bool takes =
         !connection.is_closed && !connection.is_paused && !connection.session.is_leaving;
     if (takes && (events & (EPOLLIN | EPOLLHUP)) != 0) receive(connection);
@@ -347,7 +345,9 @@ void RespDoor::settle(Connection& connection) {
         }
     }
     const std::uint32_t reads = connection.is_paused || session.is_leaving ? 0U : EPOLLIN;
-    const std::uint32_t interest = reads | (unsent != 0 ? EPOLLOUT : 0U);
+    // Who is paused may have read all since: then it goes on at once.
+    const bool waits = unsent != 0 || connection.is_paused;
+    const std::uint32_t interest = reads | (waits ? EPOLLOUT : 0U);
     if (interest == connection.interest) return;
     epoll_event event{.events = interest, .data = {.ptr = &connection}};
     (void)epoll_ctl(epoll_, EPOLL_CTL_MOD, session.descriptor, &event);
@@ -365,11 +365,11 @@ void RespDoor::close(Connection& connection, std::uint64_t DoorStats::*why) noex
     for (int i = 0; i < 16 && ::recv(socket, received_.get(), piece, MSG_DONTWAIT) > 0; ++i) {
     }
     ::close(socket);
+    const Gate::Inside inside{service_.gate, thread_};
     resp::forget_transaction(service_, connection.session);
     service_.held.fetch_sub(connection.held, std::memory_order_relaxed);
     service_.open.fetch_sub(1, std::memory_order_relaxed);
     base::Counter{&counts_.connections}.add(~std::uint64_t{0});
-    const Gate::Inside inside{service_.gate, thread_};
     const auto at = std::ranges::find(connections_, &connection, &std::unique_ptr<Connection>::get);
     std::swap(*at, connections_.back());
     buried_.push_back(std::move(connections_.back()));

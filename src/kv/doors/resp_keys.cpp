@@ -102,16 +102,31 @@ class KeyList {
         writer_.string(key);
         ++count_;
     }
+    /// Of what follows there may be so many bytes, or none of it is kept. False: it was that.
+    template <class Add>
+    [[nodiscard]] bool add_whole(std::size_t most, Add add_all) {
+        if (writer_.is_full()) return true;  // so is the answer
+        const std::size_t size = call_->scratch.size();
+        const std::size_t count = count_;
+        writer_.limit(size + most);
+        add_all();
+        if (!writer_.is_full()) return true;
+        call_->scratch.resize(size);
+        count_ = count;
+        writer_ = RespWriter{call_->scratch, size, call_->out.protocol()};
+        return false;
+    }
     void answer() {
         if (writer_.is_full()) return call_->out.give_up();
         call_->out.array(count_);
         call_->out.raw(call_->scratch);
     }
 
-  private:
     static std::size_t most(const RespCall& call) {
         return 2 * call.service.options.max_unread_bytes;
     }
+
+  private:
     RespCall* call_;
     RespWriter writer_;
     std::size_t count_ = 0;
@@ -156,10 +171,17 @@ void scan(RespCall& call) {
         const std::string_view key = word_of(entry.key);
         if (options.of_strings && matches_glob(options.pattern, key)) list.add(key);
     };
-    const std::uint64_t next = call.service.scans.step(*cursor, options.count, visit);
+    Scans& scans = call.service.scans;
+    std::uint64_t next = scans.step(*cursor, options.count, visit);
     if (next == Scans::end()) {
+        // Too much for the last piece comes in pieces; a walk that has gone round in vain, as
+        // everything moves faster than it is asked for, has given what was there.
+        constexpr std::size_t usual = std::size_t{1} << 20;
         const Gate::Alone alone{call.service.gate, call.thread};
-        call.service.scans.finish(*cursor, visit);
+        const std::size_t most = KeyList::most(call) / 2;
+        const std::size_t here = Scans::may_go_round(*cursor) ? std::min(usual, most) : most;
+        const bool is_whole = list.add_whole(here, [&] { scans.finish(*cursor, visit); });
+        if (!is_whole) next = scans.go_round(*cursor);
     }
     call.out.array(2);
     call.out.string(std::to_string(next));

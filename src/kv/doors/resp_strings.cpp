@@ -211,6 +211,7 @@ void getex(RespCall& call) {
         if (!was_there) return nothing;
         value.assign(word_of(entry->value));
         if (is_over) return Change{.kind = Change::Kind::erase};
+        if (options.persists && !entry->expires_at) return nothing;
         return to_value(value, expires_at);
     });
     if (!call.took(outcome)) return;
@@ -229,9 +230,10 @@ void mget(RespCall& call) {
 }
 
 namespace {
-/// Every pair's key. What the store does not take stops it, as what came before is set already.
-bool set_pairs(RespCall& call) {
-    for (std::size_t i = 1; i < call.words.size(); i += 2) {
+/// The keys of all pairs from `i` on. What the store does not take stops it: false, and `i` is its
+/// key; those before it are set.
+bool set_pairs(RespCall& call, std::size_t& i) {
+    for (; i < call.words.size(); i += 2) {
         if (!call.took(call.store().set(call.key(i), call.key(i + 1)).outcome)) return false;
     }
     return true;
@@ -248,7 +250,8 @@ bool has_good_keys(RespCall& call) {
 
 void mset(RespCall& call) {
     if (call.words.size() % 2 == 0) return call.wrong_count();
-    if (has_good_keys(call) && set_pairs(call)) call.ok();
+    std::size_t next = 1;
+    if (has_good_keys(call) && set_pairs(call, next)) call.ok();
 }
 
 void msetnx(RespCall& call) {
@@ -257,7 +260,10 @@ void msetnx(RespCall& call) {
     for (std::size_t i = 1; i < call.words.size(); i += 2) {
         if (call.store().exists(call.key(i))) return call.out.integer(0);
     }
-    if (set_pairs(call)) call.out.integer(1);
+    std::size_t next = 1;
+    if (set_pairs(call, next)) return call.out.integer(1);
+    // All or none, also where there is no memory for all.
+    for (std::size_t i = 1; i < next; i += 2) (void)call.store().erase(call.key(i));
 }
 
 void append(RespCall& call) {
