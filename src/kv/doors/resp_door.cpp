@@ -367,6 +367,7 @@ void RespDoor::close(Connection& connection, std::uint64_t DoorStats::*why) noex
     ::close(socket);
     const Gate::Inside inside{service_.gate, thread_};
     resp::forget_transaction(service_, connection.session);
+    connection.output = {};  // at once, as it counts no more: it is buried after all others' turn
     service_.held.fetch_sub(connection.held, std::memory_order_relaxed);
     service_.open.fetch_sub(1, std::memory_order_relaxed);
     base::Counter{&counts_.connections}.add(~std::uint64_t{0});
