@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <new>
 
+#include "doors/output.hpp"
 #include "doors/resp_client.hpp"
 
 namespace {
@@ -44,6 +45,14 @@ TEST(RespMemory, GivesNobodyAnothersAnswersWhereThereIsNone) {
     refused_from = ~std::size_t{0};
     ASSERT_TRUE(is_sent && is_closed);
     EXPECT_EQ(second.ask({"ping"}), "+PONG\r\n");
+}
+
+TEST(RespMemory, OfAnswersGoesOnceTheyAre) {
+    Output output;
+    output.bytes().assign(std::size_t{1} << 20, 'v');
+    output.bytes().clear();
+    output.trim();
+    EXPECT_LT(output.held(), std::size_t{1024});
 }
 
 TEST(RespMemory, IsTakenForARequestAsItGrows) {

@@ -24,9 +24,9 @@ Output::Sent Output::send(int socket, std::uint64_t& count) noexcept {
     return Sent::all;
 }
 
-void Output::trim() {
+void Output::trim() noexcept {
     constexpr std::size_t usual = std::size_t{256} << 10;
-    if (unsent() == 0 && bytes_.capacity() > usual) bytes_ = std::string{};
+    if (unsent() == 0 && bytes_.capacity() > usual) drop();
 }
 
 }  // namespace millrace::kv

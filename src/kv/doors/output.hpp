@@ -29,8 +29,13 @@ class Output {
         other.bytes_.clear();
         other.sent_ = 0;
     }
+    /// What it has is not sent any more, and its memory goes.
+    void drop() noexcept {
+        std::string{}.swap(bytes_);  // assigning an empty one would keep the memory
+        sent_ = 0;
+    }
     /// Once all is sent: memory goes that is more than usual.
-    void trim();
+    void trim() noexcept;
 
   private:
     std::string bytes_;

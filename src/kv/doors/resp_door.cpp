@@ -107,7 +107,7 @@ bool RespDoor::look() noexcept {
                     serve(connection, event.events);
                 } catch (const std::exception&) {
                     // There was no memory for what it asks. Its answers are not the next one's.
-                    output_ = {};
+                    output_.drop();
                     close(connection, &DoorStats::greedy);
                 }
             }
@@ -279,13 +279,13 @@ std::size_t RespDoor::carry_out_all(Connection& connection, std::string_view dat
         used += connection.parser.size();
         connection.parser.next();
         if (writer.is_full()) [[unlikely]] {
-            output_ = {};
+            output_.drop();
             close(connection, &DoorStats::slow);
             return used;
         }
         if (output.unsent() >= send_at) {
             if (!send(connection, output)) {
-                output_ = {};
+                output_.drop();
                 return used;
             }
             if (output.unsent() > most || is_too_much(connection, output.unsent())) {
@@ -295,7 +295,7 @@ std::size_t RespDoor::carry_out_all(Connection& connection, std::string_view dat
         }
     }
     if (!send(connection, output)) {
-        output_ = {};
+        output_.drop();
         return used;
     }
     if (!is_own && output.unsent() != 0) connection.output.take_rest_of(output);
@@ -321,7 +321,7 @@ void RespDoor::carry_out_one(Connection& connection, RespWriter& writer) {
     if (session.is_known != was_known) connection.parser.trust(session.is_known);
     constexpr std::size_t usual = std::size_t{2} << 20;
     if (scratch_.capacity() > usual) [[unlikely]]
-        scratch_ = std::string{};
+        std::string{}.swap(scratch_);
 }
 
 /// After a visit: what it holds, and what the epoll is to tell of it from now on.
@@ -367,6 +367,7 @@ void RespDoor::close(Connection& connection, std::uint64_t DoorStats::*why) noex
     ::close(socket);
     const Gate::Inside inside{service_.gate, thread_};
     resp::forget_transaction(service_, connection.session);
+    connection.output.drop();  // at once, as it counts no more: it is buried after all others' turn
     service_.held.fetch_sub(connection.held, std::memory_order_relaxed);
     service_.open.fetch_sub(1, std::memory_order_relaxed);
     base::Counter{&counts_.connections}.add(~std::uint64_t{0});

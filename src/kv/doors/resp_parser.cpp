@@ -31,7 +31,7 @@ void RespParser::next() noexcept {
         places_ = decltype(places_){};
     places_.clear();
     if (letters_.capacity() > longest_line / 16) [[unlikely]]
-        letters_ = std::string{};
+        std::string{}.swap(letters_);
 }
 
 std::size_t RespParser::held() const noexcept {
