@@ -110,7 +110,7 @@ void add_doors(CLI::App& command, KvServeOptions& options) {
                     std::chrono::nanoseconds{static_cast<std::int64_t>(seconds * 1e9)};
             },
             "Seconds after which one that asks for nothing is closed; default: never")
-        ->transform(fraction_between(0, 1e6))
+        ->transform(fraction_between(0.001, 1e6))
         ->needs(resp);
 }
 

@@ -70,7 +70,8 @@ TEST(Yielding, OfferingIsASystemCall) {
     Yielding yielding{Yields::always};
     const std::uint64_t before = system_calls_of_this_thread();
     yielding.offer();
-    EXPECT_EQ(system_calls_of_this_thread() - before, 1U);
+    // More, where it was taken: to see by whom.
+    EXPECT_GE(system_calls_of_this_thread() - before, 1U);
 }
 
 TEST(Yielding, ReadsTheEnvironmentAndRefusesAValueThatThereIsNot) {

@@ -99,6 +99,15 @@ class FlowQueueLiar : public ::testing::Test {
             ++sent;
         }
     }
+    /// Behind a claim, which rings for nobody: whoever has fallen asleep looks only now and then.
+    Status enqueue_when_claimed() {
+        const Deadline deadline = Deadline::after(40s);
+        Status status = Status::timed_out;
+        while (status == Status::timed_out && !deadline.expired()) {
+            status = producer->enqueue(1, Deadline::after(5ms));
+        }
+        return status;
+    }
     /// Of all that the rings hold.
     Status fill_all() { return fill(rings() * liar_capacity); }
     [[nodiscard]] std::uint64_t rings() const {
@@ -117,7 +126,7 @@ TYPED_TEST(FlowQueueLiar, WhoConsumesMoreThanWasSentIsLostAndTheReasonIsTold) {
     EXPECT_EQ(this->sent, this->rings() * liar_capacity) << "nothing was consumed, and all is full";
     // The first ring was sent; what was not stored there waits here.
     this->liar->claim(PositionWord::pack((liar_capacity + 1) * slot));
-    EXPECT_EQ(this->producer->enqueue(1, Deadline::after(40s)), Status::peer_lost);
+    EXPECT_EQ(this->enqueue_when_claimed(), Status::peer_lost);
     EXPECT_EQ(this->producer->try_enqueue(1), Status::peer_lost);
     EXPECT_EQ(this->producer->flush(Deadline::after(40s)), Status::peer_lost);
     EXPECT_EQ(this->producer->close(Deadline::after(40s)), Status::peer_lost);
@@ -154,7 +163,7 @@ TYPED_TEST(FlowQueueLiar, AHalfWrittenWordIsPassedOverUntilItIsWhole) {
         ASSERT_EQ(this->producer->enqueue(1, Deadline::after(5ms)), Status::timed_out) << units;
     }
     this->liar->claim(PositionWord::pack(slot));
-    EXPECT_EQ(this->producer->enqueue(1, Deadline::after(40s)), Status::ok);
+    EXPECT_EQ(this->enqueue_when_claimed(), Status::ok);
     ASSERT_EQ(this->producer->enqueue(1, Deadline::after(5ms)), Status::timed_out);
 }
 
