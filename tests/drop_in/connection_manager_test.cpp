@@ -81,11 +81,12 @@ PairOutcome run(const Program& program, Loading loading = Loading::library_path)
     if (!program.server_ends && outcome.server.exit.killed_by(SIGTERM)) {
         outcome.server.exit = {Exit::How::exited, 0};
     }
-    // rping's server closes its channel at the end, whether its other thread waits for an event of
-    // it or not; one that does ends the program by what it says then, after all that is judged.
-    if (outcome.server.output.find("server DISCONNECT EVENT") != std::string::npos &&
-        outcome.server.output.find("rdma_get_cm_event: Bad file descriptor") != std::string::npos) {
-        outcome.server.exit = {Exit::How::exited, 0};
+    // rping closes its channel at the end, whether its other thread is about to ask it for an event
+    // or not; one that does ends the program by what it says then, after all that is judged.
+    for (auto* const end : {&outcome.server, &outcome.client}) {
+        if (end->output.find("rdma_get_cm_event: Bad file descriptor") != std::string::npos) {
+            end->exit = {Exit::How::exited, 0};
+        }
     }
     return outcome;
 }
