@@ -94,11 +94,10 @@ Bar to_socket(Contact contact, const char* what, const char* figure, double Roun
             return round_trips({.by = which, .a_second = 2000, .duration = 1000ms}).*value;
         });
     };
-    return ratio_bar("busy",
-                     fmt::format("{} of 64 bytes there and back to a Unix socket's: {}", what,
-                                 figure),
-                     1.0, Sense::at_most, {"ours", of(contact), "us"},
-                     {"socket", of(Contact::unix_socket), "us"});
+    return ratio_bar(
+        "busy", fmt::format("{} of 64 bytes there and back to a Unix socket's: {}", what, figure),
+        1.0, Sense::at_most, {"ours", of(contact), "us"},
+        {"socket", of(Contact::unix_socket), "us"});
 }
 Bar items_to_socket(Contact contact, const char* what) {
     return ratio_bar(
@@ -110,17 +109,16 @@ Bar items_to_socket(Contact contact, const char* what) {
 }
 
 const BarRegistration exchanges[] = {
-    BarRegistration{to_socket(Contact::channel, "a channel's message", "median",
-                              &RoundTrips::median_us)},
-    BarRegistration{to_socket(Contact::channel, "a channel's message", "99 %",
-                              &RoundTrips::p99_us)},
+    BarRegistration{
+        to_socket(Contact::channel, "a channel's message", "median", &RoundTrips::median_us)},
+    BarRegistration{
+        to_socket(Contact::channel, "a channel's message", "99 %", &RoundTrips::p99_us)},
     BarRegistration{to_socket(Contact::call, "a call", "median", &RoundTrips::median_us)},
     BarRegistration{to_socket(Contact::call, "a call", "99 %", &RoundTrips::p99_us)},
-    BarRegistration{to_socket(Contact::queues, "a queue's item", "median",
-                              &RoundTrips::median_us)},
+    BarRegistration{to_socket(Contact::queues, "a queue's item", "median", &RoundTrips::median_us)},
     BarRegistration{to_socket(Contact::queues, "a queue's item", "99 %", &RoundTrips::p99_us)},
-    BarRegistration{to_socket(Contact::stream, "a stream's bytes", "median",
-                              &RoundTrips::median_us)},
+    BarRegistration{
+        to_socket(Contact::stream, "a stream's bytes", "median", &RoundTrips::median_us)},
     BarRegistration{to_socket(Contact::stream, "a stream's bytes", "99 %", &RoundTrips::p99_us)},
     BarRegistration{items_to_socket(Contact::queues, "a flow queue")},
     BarRegistration{items_to_socket(Contact::stream, "a stream")},

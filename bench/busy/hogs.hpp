@@ -11,7 +11,8 @@ namespace millrace::bench {
 /// Child processes that do nothing but use their core, until this goes or its process dies.
 class Hogs {
   public:
-    /// `on_and_off`: so long they compute, and so long they sleep, all at once. 0: they never sleep.
+    /// `on_and_off`: so long they compute, and so long they sleep, all at once. 0: they never
+    /// sleep.
     explicit Hogs(std::chrono::nanoseconds on_and_off = std::chrono::nanoseconds::zero());
     ~Hogs();
     Hogs(const Hogs&) = delete;

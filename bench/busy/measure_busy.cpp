@@ -320,7 +320,10 @@ auto with_ends(Contact contact, const base::WaitPolicy& wait, Use&& use) {
 RoundTrips round_trips(const Trips& chosen) {
     if (chosen.by == Contact::call) {
         return round_trips_of(
-            chosen, [&](Pair& pair) { return Calling{pair, chosen.wait}; },
+            chosen,
+            [&](Pair& pair) {
+                return Calling{pair, chosen.wait};
+            },
             [&](Pair& pair) { serve_calls(pair, chosen.wait); });
     }
     return with_ends(chosen.by, chosen.wait,

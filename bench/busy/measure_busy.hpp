@@ -1,5 +1,5 @@
-// Two processes that exchange messages of 64 bytes on two cores that others may use as well: by what
-// Millrace has, and by Unix stream sockets whose calls block. Nobody is pinned.
+// Two processes that exchange messages of 64 bytes on two cores that others may use as well: by
+// what Millrace has, and by Unix stream sockets whose calls block. Nobody is pinned.
 #pragma once
 
 #include <chrono>
@@ -16,7 +16,7 @@ struct Trips {
     Contact by = Contact::channel;
     base::WaitPolicy wait{};
     /// On average, at times that chance decides; their latencies count from when they were due. 0:
-    /// each behind the one before it.
+    /// each as soon as the one before it is answered.
     double a_second = 0;
     std::chrono::milliseconds duration{300};
 };

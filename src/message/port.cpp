@@ -52,7 +52,8 @@ template <class Attempt>
 Status offer_before_sleep(PortState& port, Status again, const Deadline& deadline,
                           Attempt&& attempt) {
     if (!base::contention_of_process.is_crowd(base::ticks()) &&
-        ++port.waits % waits_between_trials != 0) return again;
+        ++port.waits % waits_between_trials != 0)
+        return again;
     base::Yielding yielding{base::yields_of_process()};
     yielding.begin(base::ticks(), 0);
     if (!yielding.due(base::ticks())) return again;  // it is never offered

@@ -214,7 +214,7 @@ class PlantedOffers {
         planted = {.processors = 2};
         demand = of_all;
     }
-    /// An offer comes back behind so long.
+    /// An offer comes back after so long.
     Taken offer(std::chrono::nanoseconds away, int thread = 0) {
         pass(away);
         return came_back(away, thread);
@@ -253,15 +253,15 @@ TEST(BusyMachine, IsNotWhereOffersComeBackSoon) {
     EXPECT_FALSE(thread.is_busy());
 }
 
-TEST(BusyMachine, IsBehindAWindowInWhichOffersCameBackLate) {
+TEST(BusyMachine, IsSeenAfterAWindowInWhichOffersCameBackLate) {
     PlantedOffers thread{Demand::exceeds};
-    EXPECT_EQ(thread.late_offers_until_busy(), 3);  // the window is over behind the third
+    EXPECT_EQ(thread.late_offers_until_busy(), 3);  // the window is over by the third
 }
 
 TEST(BusyMachine, IsNotWhereTurnsOfOwnThreadsAddUp) {
     PlantedOffers process{Demand::exceeds};
     for (int i = 0; i < 1000; ++i) {
-        // Each comes back behind all the others, which had 100 us each.
+        // Each comes back after all the others, which had 100 us each.
         process.pass(100us);
         (void)process.came_back(4ms, i % 2);
     }
@@ -325,7 +325,7 @@ TEST(BusyMachine, IsNotSeenBySeveralThreadsOfACrowdWhoseTurnsAreLong) {
     EXPECT_EQ(process.offer(4ms), Taken::by_crowd);
 }
 
-TEST(BusyMachine, IsSeenBySeveralThreadsBehindAWindowInWhichOthersHadTheProcessors) {
+TEST(BusyMachine, IsSeenBySeveralThreadsAfterAWindowInWhichOthersHadTheProcessors) {
     PlantedOffers process{Demand::exceeds};
     for (int i = 0; i < 8; ++i) (void)process.offer(4ms, i % 2);
     EXPECT_TRUE(process.is_busy());
@@ -407,9 +407,9 @@ TEST(WaitUntil, SpinsForAShortTimeInACrowd) {
     make_crowd(contention);
     bool has_slept = false;
     CallingParker parker{[&] { has_slept = true; }};
-    EXPECT_EQ(wait_until([&] { return has_slept; }, Deadline::after(20s), {1h, 1ns}, parker,
-                         contention),
-              Status::ok);
+    EXPECT_EQ(
+        wait_until([&] { return has_slept; }, Deadline::after(20s), {1h, 1ns}, parker, contention),
+        Status::ok);
     EXPECT_TRUE(has_slept);
 }
 

@@ -4,7 +4,7 @@
 //
 // A crowd. Where a process has more threads that wait than processors, who offers its own has it
 // back when the others have had it, a millisecond later with some 30 of them. That is no time that
-// it has waited in vain: whoever sleeps then, because it was not its turn, costs both ends system
+// it has waited in vain: a thread that sleeps then, as it was not its turn, costs both ends system
 // calls. And who spins for 20 us keeps from running what it waits for. An offer alone does not show
 // who took it, but the processor time that the process gets does: where its threads have all
 // processors that they may use, or all but one, on which a peer may run, and several of them come
@@ -13,7 +13,7 @@
 // A busy machine. A program that computes keeps a processor that it is offered for its whole slice,
 // some milliseconds, while a thread that sleeps is woken at once. An offer comes back late where
 // that is so: nobody of this process was seen on that processor for a millisecond. But its own
-// threads may keep processors for as long, as they are served all the while. So such an offer is a
+// threads may keep processors for as long, as they are served all the while. So a late offer is a
 // suspicion, and if there are more within a window of time in which the process is no crowd,
 // nothing is offered for a while: waits look for a moment, and sleep.
 // How many threads of all programs could run says when that is over, now and then, at no offer's
@@ -68,14 +68,14 @@ class Contention {
     static constexpr std::chrono::nanoseconds window = std::chrono::milliseconds{8};
     static constexpr std::chrono::nanoseconds holds = std::chrono::milliseconds{24};
 
-    /// Whoever computes keeps a processor for longer; the peers of one process seldom do.
+    /// A program that computes keeps a processor for longer; threads of one process seldom do.
     static constexpr std::chrono::nanoseconds late = std::chrono::milliseconds{1};
-    /// For so long nothing is offered behind such an offer. If the next one is late as well, within
+    /// For so long nothing is offered after a late offer. If the next one is late as well, within
     /// `soon`, for twice as long, up to the longest.
     static constexpr std::chrono::nanoseconds shortest_rest = std::chrono::milliseconds{8};
     static constexpr std::chrono::nanoseconds longest_rest = std::chrono::seconds{4};
     static constexpr std::chrono::nanoseconds soon = std::chrono::milliseconds{64};
-    /// While demand exceeds the processors, so many such rests until an offer is tried.
+    /// While demand exceeds the processors, so many of these rests until an offer is tried.
     static constexpr std::uint64_t rests_to_trial = 64;
     static constexpr std::chrono::nanoseconds longest_to_trial = std::chrono::seconds{8};
 
@@ -83,8 +83,8 @@ class Contention {
                                   Demand (*demand)() noexcept = processor_demand) noexcept
         : use_{use}, demand_{demand} {}
 
-    /// A thread, null: the calling one, came back at `now` from an offer that was taken `away` ticks
-    /// ago, on a processor; negative: that on which it runs.
+    /// A thread, null: the calling one, came back at `now` from an offer that was taken `away`
+    /// ticks ago, on a processor; negative: that on which it runs.
     Taken came_back(std::uint64_t now, std::uint64_t away, const void* thread = nullptr,
                     int processor = -1) noexcept;
     /// The threads of this process were a crowd a short time ago.
@@ -94,7 +94,8 @@ class Contention {
     /// Other programs compute, as far as is known: who can sleep should, and nobody should offer.
     [[nodiscard]] bool is_busy(std::uint64_t now, const void* thread = nullptr) noexcept {
         const std::uint64_t until = busy_until_.load(relaxed);
-        if (until == 0) [[likely]] return false;
+        if (until == 0) [[likely]]
+            return false;
         return is_before(now, until) || is_still_busy(now, until, thread);
     }
 
@@ -170,7 +171,7 @@ class SpinHabit {
     std::uint32_t trial_at_ = first_trial;
 };
 
-/// Of one thread: its waits that ended behind an offer that was taken. Times are in ticks.
+/// Of one thread: its waits that ended after an offer that was taken. Times are in ticks.
 class ServedBehindOffers {
   public:
     static constexpr std::chrono::nanoseconds between_moves = std::chrono::milliseconds{100};
