@@ -144,6 +144,21 @@ int Manager::resolve_route(Channel& channel, const Request& request) {
 
 // --- queries ------------------------------------------------------------------------------------
 
+namespace {
+
+/// What both queries say alike: the addresses, and by which device they are reached.
+template <class Answer>
+void fill_ends(Answer& answer, const Id& id, const DevicePort& port) noexcept {
+    std::memcpy(&answer.src_addr, id.source.get(), id.source.size());
+    std::memcpy(&answer.dst_addr, id.destination.get(), id.destination.size());
+    answer.ibdev_index = port.index;
+    if (!id.has_device) return;
+    answer.node_guid = port.guid;
+    answer.port_num = port.number;
+}
+
+}  // namespace
+
 int Manager::query_route(Channel& channel, const Request& request) {
     const auto command = request.as<rdma_ucm_query>();
     constexpr std::size_t least = offsetof(rdma_ucm_query_route_resp, ibdev_index);
@@ -151,13 +166,8 @@ int Manager::query_route(Channel& channel, const Request& request) {
     const auto [id, error] = find(channel, command.id);
     if (id == nullptr) return error;
     rdma_ucm_query_route_resp answer{};
-    std::memcpy(&answer.src_addr, id->source.get(), id->source.size());
-    std::memcpy(&answer.dst_addr, id->destination.get(), id->destination.size());
-    const DevicePort port = device_port();
-    answer.ibdev_index = port.index;
+    fill_ends(answer, *id, device_port());
     if (id->has_device) {
-        answer.node_guid = port.guid;
-        answer.port_num = port.number;
         auto& route = answer.ib_route[0];
         if (!id->source.is_any()) {
             std::memcpy(route.sgid, gid_of_address(id->source).gid.raw, sizeof route.sgid);
@@ -183,15 +193,8 @@ int Manager::query(Channel& channel, const Request& request) {
     rdma_ucm_query_addr_resp answer{};
     answer.src_size = static_cast<std::uint16_t>(id->source.size());
     answer.dst_size = static_cast<std::uint16_t>(id->destination.size());
-    std::memcpy(&answer.src_addr, id->source.get(), id->source.size());
-    std::memcpy(&answer.dst_addr, id->destination.get(), id->destination.size());
-    const DevicePort port = device_port();
-    answer.ibdev_index = port.index;
-    if (id->has_device) {
-        answer.node_guid = port.guid;
-        answer.port_num = port.number;
-        answer.pkey = htons(default_partition);
-    }
+    fill_ends(answer, *id, device_port());
+    if (id->has_device) answer.pkey = htons(default_partition);
     return request.answer(command.response, answer,
                           offsetof(rdma_ucm_query_addr_resp, ibdev_index));
 }
