@@ -258,28 +258,26 @@ struct Endless {
     bool exchanging;
 };
 
-/// A WRITE to the dead may fail before its event has come, and rping ends by it.
-const auto says_of_its_end =
-    testing::AnyOf(HasSubstr("DISCONNECT EVENT"), HasSubstr("cq completion failed status"));
+void tells_of_the_others_death(ChildProcess& dies, ChildProcess& lives) {
+    (void)dies.kill_and_wait();
+    const auto told = finish(lives);
+    EXPECT_EQ(told.exit.how, Exit::How::exited) << told.exit;
+    // A WRITE to the dead may fail before its event has come, and rping ends by it.
+    EXPECT_THAT(told.output, testing::AnyOf(HasSubstr("DISCONNECT EVENT"),
+                                            HasSubstr("cq completion failed status")));
+    EXPECT_TRUE(nothing_is_left());
+}
 
 TEST(DeathOfAConnected, ClientIsToldToTheServer) {
     Endless pair;
     ASSERT_TRUE(pair.exchanging);
-    (void)pair.client.kill_and_wait();
-    const auto server = finish(pair.server);
-    EXPECT_EQ(server.exit.how, Exit::How::exited) << server.exit;
-    EXPECT_THAT(server.output, says_of_its_end);
-    EXPECT_TRUE(nothing_is_left());
+    tells_of_the_others_death(pair.client, pair.server);
 }
 
 TEST(DeathOfAConnected, ServerIsToldToTheClient) {
     Endless pair;
     ASSERT_TRUE(pair.exchanging);
-    (void)pair.server.kill_and_wait();
-    const auto client = finish(pair.client);
-    EXPECT_EQ(client.exit.how, Exit::How::exited) << client.exit;
-    EXPECT_THAT(client.output, says_of_its_end);
-    EXPECT_TRUE(nothing_is_left());
+    tells_of_the_others_death(pair.server, pair.client);
 }
 
 TEST(DeathOfAListener, LeavesItsPortToTheNext) {
