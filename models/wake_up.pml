@@ -236,8 +236,13 @@ inline announce() {
     fi
 }
 
+/* The send queue only where a completion is still to come: what has come was reaped. */
 inline arm() {
-    sends_armed = true;
+    if
+    :: !wrong(sends_not_armed) && ((pending && !done) || (far && standing && !flag_done)) ->
+        sends_armed = true
+    :: else
+    fi;
     receives_armed = true
 }
 
