@@ -114,7 +114,7 @@ void expire_by(RespCall& call, TimeUnit unit) {
         if (!is_done) return Change{};
         if (is_over) return Change{.kind = Change::Kind::erase};
         call.scratch.assign(word_of(entry->value));
-        return Change{Change::Kind::set, bytes_of_word(call.scratch), then};
+        return Change{Change::Kind::set, bytes_of_word(call.scratch), then, entry->note};
     });
     if (outcome == Outcome::bad_key) return call.out.integer(0);
     if (!call.took(outcome)) return;
@@ -164,7 +164,7 @@ void persist(RespCall& call) {
         is_done = entry != nullptr && entry->expires_at.has_value();
         if (!is_done) return Change{};
         call.scratch.assign(word_of(entry->value));
-        return Change{Change::Kind::set, bytes_of_word(call.scratch), std::nullopt};
+        return Change{Change::Kind::set, bytes_of_word(call.scratch), {}, entry->note};
     });
     if (outcome == Outcome::bad_key) return call.out.integer(0);
     if (call.took(outcome)) call.out.integer(is_done ? 1 : 0);
