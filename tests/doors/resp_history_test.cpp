@@ -22,7 +22,7 @@ std::uint64_t number_of(const std::string& text) { return text.empty() ? 0 : std
 /// What a client of Redis sees of the key "k", whose values are numbers.
 class RedisCaller {
   public:
-    explicit RedisCaller(DoorServing& serving) : client_{serving.client()} {}
+    explicit RedisCaller(DoorServing& serving) : client_{serving} {}
     std::uint64_t get() { return found_in(client_.ask({"get", "k"})); }
     void set(std::uint64_t value) {
         ASSERT_EQ(client_.ask({"set", "k", std::to_string(value)}), "+OK\r\n");
@@ -109,7 +109,7 @@ TEST_P(RespHistory, OfClientsOfBothKindsIsLinearizable) {
     ServerOptions options;
     options.threads.count = GetParam();
     DoorServing serving{options};
-    RawClient cleaner = serving.client();
+    RawClient cleaner{serving};
     constexpr int rounds = 150;
     constexpr std::size_t callers = 4;
     std::array<std::vector<Call>, callers> calls;

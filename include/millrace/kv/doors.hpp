@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string_view>
 
 #include "millrace/base/error.hpp"
 #include "millrace/connect/address.hpp"
@@ -19,6 +20,19 @@
 
 namespace millrace::kv {
 
+enum class DoorKind : std::uint8_t { resp };
+inline constexpr std::size_t door_kinds = 1;
+inline constexpr DoorKind all_doors[door_kinds] = {DoorKind::resp};
+/// As statistics name it.
+[[nodiscard]] constexpr std::string_view name_of(DoorKind kind) noexcept {
+    return kind == DoorKind::resp ? "resp" : "unknown";
+}
+/// As people say whose protocol it speaks.
+[[nodiscard]] constexpr std::string_view protocol_of(DoorKind kind) noexcept {
+    return kind == DoorKind::resp ? "Redis'" : "unknown";
+}
+
+/// What is not said of one door goes for all, the numbers for all together.
 struct DoorOptions {
     /// Where clients of Redis come; none: nowhere.
     std::optional<connect::Address> resp{};

@@ -2,7 +2,6 @@
 #include "doors/resp_times.hpp"
 
 #include <algorithm>
-#include <limits>
 
 #include <fmt/format.h>
 
@@ -10,13 +9,6 @@
 #include "doors/text.hpp"
 
 namespace millrace::kv {
-
-base::Clock::time_point RespService::of_unix(std::int64_t milliseconds) const noexcept {
-    // What lies beyond the clock's own range is far enough away.
-    constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max() / 1'000'000;
-    return base::Clock::time_point{std::chrono::nanoseconds{
-        std::clamp(milliseconds, -most / 2, most) * 1'000'000 - unix_offset_ns}};
-}
 
 namespace resp {
 

@@ -18,13 +18,13 @@ Version version_of(Store& store, std::string_view key) {
 
 /// The connection has none any more; what it had.
 RespTransaction end(RespService& service, RespSession& session) {
-    service.held.fetch_sub(session.transaction.bytes, std::memory_order_relaxed);
+    service.crowd.held.fetch_sub(session.transaction.bytes, std::memory_order_relaxed);
     return std::exchange(session.transaction, {});
 }
 
 void hold(RespCall& call, std::size_t bytes) {
     call.session.transaction.bytes += bytes;
-    call.service.held.fetch_add(bytes, std::memory_order_relaxed);
+    call.service.crowd.held.fetch_add(bytes, std::memory_order_relaxed);
 }
 
 }  // namespace
