@@ -1,4 +1,4 @@
-// What the tests of the doors share: a connection of which every byte is seen, a server with its
+// What the tests of the doors share: a connection of which every byte is seen, a server with both
 // doors, and the servers of Debian that they are compared with.
 #pragma once
 
@@ -97,7 +97,7 @@ class DoorClient {
     std::string come_;
 };
 
-/// A server in a thread, with its doors: at Unix sockets, if the options do not say otherwise.
+/// A server in a thread, with both doors: at Unix sockets, if the options do not say otherwise.
 class DoorServing {
   public:
     explicit DoorServing(ServerOptions options = {})
@@ -139,6 +139,7 @@ class DoorServing {
             if (!where) where = connect::Address::unix_socket(path(kind));
         };
         open(DoorKind::resp, options.doors.resp);
+        open(DoorKind::memcached, options.doors.memcached);
         // So that valgrind has the addresses that a store asks for.
         options.store.memory_bytes = std::uint64_t{64} << 20;
         // No device is needed for what is tested here.

@@ -42,6 +42,9 @@ int run_kv_serve(const KvServeOptions& options) {
         chosen.messages.admission.secret = connect::read_secret_file(options.secret_file);
     }
     if (!options.resp.empty()) chosen.doors.resp = connect::Address::parse(options.resp);
+    if (!options.memcached.empty()) {
+        chosen.doors.memcached = connect::Address::parse(options.memcached);
+    }
     if (!options.password_file.empty()) {
         chosen.doors.password = connect::read_secret_file(options.password_file);
     }

@@ -122,6 +122,45 @@ class Door {
         if (answers.errors() != errors) [[unlikely]]
             add(&DoorStats::errors, answers.errors() - errors);
     }
+    /// carry_out_some() by a parser and a writer: `parse(rest)` looks for the next request, and
+    /// `carry_out(rest)` answers the one that was found.
+    template <class Parser, class Writer, class Parse, class CarryOut>
+    [[nodiscard]] Done each_request(DoorSession& session, Parser& parser, Writer& writer,
+                                    std::string_view data, Output& output, Parse parse,
+                                    CarryOut carry_out) {
+        using State = typename Parser::State;
+        Done done;
+        while (done.used < data.size() && !session.is_leaving) {
+            const std::string_view rest = data.substr(done.used);
+            const State state = parse(rest);
+            if (state == State::more) {
+                done.waits = true;
+                break;
+            }
+            // Whatever is unsent before it.
+            writer.limit(output.bytes().size() + 2 * service_.options.max_unread_bytes);
+            if (state == State::failed) {
+                writer.malformed(parser.error());
+                session.is_leaving = true;
+                add(&DoorStats::malformed);
+                done.used = data.size();
+                break;
+            }
+            if (state == State::ready) {
+                const bool was_known = session.is_known;
+                carry_out(rest);
+                if (session.is_known != was_known) parser.trust(session.is_known);
+            }
+            done.used += parser.size();
+            parser.next();
+            if (writer.is_full()) [[unlikely]] {
+                done.is_long = true;
+                break;
+            }
+            if (output.unsent() >= send_at) break;
+        }
+        return done;
+    }
     /// Memory of the thread that commands use, between two of them: not more than usual is kept.
     static void trim(std::string& scratch) noexcept;
 

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <utility>
 
+#include "doors/memcached_door.hpp"
 #include "doors/resp_door.hpp"
 
 namespace millrace::kv {
@@ -22,6 +23,7 @@ DoorStats OpenDoors::One::stats() const noexcept {
 
 OpenDoors::OpenDoors(Store& store, Gate& gate, const DoorOptions& options) {
     if (options.resp) open_resp(store, gate, options);
+    if (options.memcached) open_memcached(store, gate, options);
 }
 
 OpenDoors::~OpenDoors() = default;
@@ -37,6 +39,16 @@ void OpenDoors::open_resp(Store& store, Gate& gate, const DoorOptions& options) 
         one->parts.push_back(std::make_unique<RespDoor>(service, one->listener, thread));
     }
     doors_[static_cast<std::size_t>(DoorKind::resp)] = std::move(one);
+}
+
+void OpenDoors::open_memcached(Store& store, Gate& gate, const DoorOptions& options) {
+    auto made = std::make_unique<MemcachedService>(store, gate, crowd_, options);
+    MemcachedService& service = *made;
+    auto one = std::make_unique<One>(*options.memcached, std::move(made));
+    for (std::size_t thread = 0; thread < gate.threads(); ++thread) {
+        one->parts.push_back(std::make_unique<MemcachedDoor>(service, one->listener, thread));
+    }
+    doors_[static_cast<std::size_t>(DoorKind::memcached)] = std::move(one);
 }
 
 void OpenDoors::note_expiring_by(const std::function<void()>& note_expiring) {

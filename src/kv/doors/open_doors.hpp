@@ -59,6 +59,7 @@ class OpenDoors {
         return doors_[static_cast<std::size_t>(kind)].get();
     }
     void open_resp(Store& store, Gate& gate, const DoorOptions& options);
+    void open_memcached(Store& store, Gate& gate, const DoorOptions& options);
 
     DoorCrowd crowd_;
     std::array<std::unique_ptr<One>, door_kinds> doors_;

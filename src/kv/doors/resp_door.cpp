@@ -30,40 +30,16 @@ Door::Done RespDoor::carry_out_some(Connection& connection, std::string_view dat
     RespSession& session = client.session;
     RespParser& parser = client.parser;
     RespWriter writer{output.bytes(), 0, session.protocol};
-    Done done;
-    while (done.used < data.size() && !session.is_leaving) {
-        const std::string_view rest = data.substr(done.used);
-        const RespParser::State state = parser.parse(rest);
-        if (state == RespParser::State::more) {
-            done.waits = true;
-            break;
-        }
-        // Whatever is unsent before it.
-        writer.limit(output.bytes().size() + 2 * service_.options.max_unread_bytes);
-        if (state == RespParser::State::failed) {
-            writer.error("ERR " + parser.error());
-            session.is_leaving = true;
-            add(&DoorStats::malformed);
-            done.used = data.size();
-            break;
-        }
-        parser.arguments(rest, words_);
-        if (!words_.empty()) {
-            const bool was_known = session.is_known;
+    return each_request(
+        session, parser, writer, data, output,
+        [&](std::string_view rest) { return parser.parse(rest); },
+        [&](std::string_view rest) {
+            parser.arguments(rest, words_);
+            if (words_.empty()) return;
             count_command(
                 writer, [&] { serve_resp(service_, thread(), session, writer, words_, scratch_); });
-            if (session.is_known != was_known) parser.trust(session.is_known);
             trim(scratch_);
-        }
-        done.used += parser.size();
-        parser.next();
-        if (writer.is_full()) [[unlikely]] {
-            done.is_long = true;
-            break;
-        }
-        if (output.unsent() >= send_at) break;
-    }
-    return done;
+        });
 }
 
 }  // namespace millrace::kv

@@ -24,6 +24,8 @@ class RespWriter : public Answers {
     void word(std::string_view text) { line('+', text); }
     /// With its code, as in "ERR syntax error". Ends of lines become spaces, or go.
     void error(std::string_view text);
+    /// What came is no request.
+    void malformed(std::string_view why) { error("ERR " + std::string{why}); }
     void integer(std::int64_t number) { line_of(':', number); }
     void string(std::string_view bytes);
     void string_of(std::int64_t number);
