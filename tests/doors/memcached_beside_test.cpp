@@ -9,6 +9,7 @@
 //   times             of two servers that were not asked at one moment; what is over has 0 here
 //   ma with T         gives a number that becomes longer its time here, too
 //   h, l, me          what the store does not keep
+//   numbers of 2^63 and more are some for memcached 1.6.18, or none, by what lies behind them
 //   control characters in keys, lengths and times of more than 32 bits, values of 1 MiB
 #include <gtest/gtest.h>
 
@@ -117,12 +118,11 @@ class TextCommands {
     }
     std::string number_value() {
         return among({"0", "1", "9", "10", "99", "100", "5 apples", "007", "+3", "-1", "",
-                      "18446744073709551615", "18446744073709551616", "9223372036854775808", "abc",
-                      "1.5"});
+                      "1000000000000", "18446744073709551616", "999", "abc", "1.5"});
     }
     std::string number() {
-        return among({"0", "1", "1", "2", "10", "99", "18446744073709551615",
-                      "18446744073709551616", "-1", "x", "1x", "+2", "007"});
+        return among({"0", "1", "1", "2", "10", "99", "1000000000000", "18446744073709551616", "-1",
+                      "x", "1x", "+2", "007"});
     }
     std::string flags() {
         return one_of(12) ? among({"x", "-1", "1x", ""}) + "y"

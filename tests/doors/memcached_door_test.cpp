@@ -111,6 +111,19 @@ TEST(MemcachedDoor, FlushesWhenItIsTime) {
     EXPECT_EQ(text.ask("flush_all\r\nget k\r\n"), "OK\r\nEND\r\n");
 }
 
+TEST(MemcachedDoor, CountsInSixtyFourBits) {
+    DoorServing serving;
+    TextClient text{serving};
+    ASSERT_EQ(text.set("n", "18446744073709551615"), "STORED\r\n");
+    EXPECT_EQ(text.ask("incr n 2\r\n"), "1\r\n");
+    EXPECT_EQ(text.ask("incr n 18446744073709551613\r\n"), "18446744073709551614\r\n");
+    EXPECT_EQ(text.ask("decr n 18446744073709551615\r\n"), "0\r\n");
+    // What has become shorter leaves nothing behind: it is a number for all.
+    ASSERT_EQ(text.set("n", "100"), "STORED\r\n");
+    EXPECT_EQ(text.ask("decr n 1\r\nget n\r\n"), "99\r\nVALUE n 0 2\r\n99\r\nEND\r\n");
+    EXPECT_EQ(RawClient{serving}.ask({"incr", "n"}), ":100\r\n");
+}
+
 TEST(MemcachedDoor, RefusesWhatItDoesNotKeep) {
     DoorServing serving;
     TextClient text{serving};
