@@ -397,6 +397,24 @@ TEST(RespDoor, ChangesNothingWhereAKeyThatStaysIsToStay) {
     EXPECT_EQ(client.ask({"exec"}), "*1\r\n$1\r\nv\r\n");
 }
 
+// Where each key is compared with all before it, no answer comes in time.
+TEST(RespDoor, WatchesManyKeysInOneCommand) {
+    DoorServing serving;
+    RawClient client{serving};
+    RawClient other{serving};
+    Words words{"watch"};
+    for (int i = 0; i < 300'000; ++i) words.push_back("key:" + std::to_string(i));
+    words.push_back(words[1]);
+    const std::string last = words[words.size() - 2];
+    ASSERT_EQ(client.ask(words), "+OK\r\n");
+    ASSERT_EQ(client.ask({"multi"}), "+OK\r\n");
+    EXPECT_EQ(client.ask({"exec"}), "*0\r\n");
+    ASSERT_EQ(client.ask(words), "+OK\r\n");
+    ASSERT_EQ(other.ask({"set", last, "v"}), "+OK\r\n");
+    ASSERT_EQ(client.ask({"multi"}), "+OK\r\n");
+    EXPECT_EQ(client.ask({"exec"}), "*-1\r\n");
+}
+
 TEST(RespDoor, KnowsNestedCommandsByTwoWordsOnly) {
     DoorServing serving;
     RawClient client{serving};

@@ -4,6 +4,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -20,14 +22,10 @@ struct RespTransaction {
         const RespCommand* command;
         std::vector<std::string> arguments;
     };
-    struct Watched {
-        std::string key;
-        Version version;  ///< 0: there was none
-    };
     bool is_open = false;
     bool is_broken = false;  ///< one of its commands was refused
     std::vector<Queued> queue;
-    std::vector<Watched> watched;
+    std::map<std::string, Version, std::less<>> watched;  ///< by key; 0: there was none
     std::size_t bytes = 0;                                ///< of both, about
 };
 
