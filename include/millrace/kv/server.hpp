@@ -67,7 +67,7 @@ struct ServiceTimes {
 };
 
 /// Belongs to the thread that made it or called adopt() since; stop(), store(), stats(),
-/// requests(), service_times(), resp_stats() and resp_times() are for any thread. Move-only.
+/// requests(), service_times(), door_stats() and door_times() are for any thread. Move-only.
 class Server {
   public:
     /// Throws Error as message::Server::listen, Store, and connect::PlainListener;
@@ -78,8 +78,8 @@ class Server {
     ~Server();
 
     [[nodiscard]] const connect::Address& address() const noexcept;
-    /// Of the door for Redis' protocol; null: there is none.
-    [[nodiscard]] const connect::Address* resp_address() const noexcept;
+    /// Of a door; null: it is not open.
+    [[nodiscard]] const connect::Address* door_address(DoorKind kind) const noexcept;
     [[nodiscard]] Store& store() noexcept;
     [[nodiscard]] const Store& store() const noexcept;
 
@@ -98,10 +98,10 @@ class Server {
     [[nodiscard]] std::array<std::uint64_t, commands> requests() const noexcept;
     /// Of all threads together; of other commands than timed_commands nothing is timed.
     [[nodiscard]] ServiceTimes service_times(Command command) const;
-    /// Of the door for Redis' protocol; all 0 if there is none. Of its commands one in timed_one_of
-    /// is timed, whichever it is.
-    [[nodiscard]] DoorStats resp_stats() const noexcept;
-    [[nodiscard]] ServiceTimes resp_times() const;
+    /// Of a door; all 0 if it is not open. Of its commands one in timed_one_of is timed, whichever
+    /// it is.
+    [[nodiscard]] DoorStats door_stats(DoorKind kind) const noexcept;
+    [[nodiscard]] ServiceTimes door_times(DoorKind kind) const;
     /// What was chosen and why: the store, the server of messages.
     [[nodiscard]] std::string explain() const;
 
