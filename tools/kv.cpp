@@ -173,6 +173,10 @@ void add_serve(CLI::App& parent, Action& chosen) {
         ->add_option("--metrics", options->metrics,
                      "Show counts for Prometheus there by HTTP, as in 127.0.0.1:9400")
         ->type_name("ADDRESS");
+    command
+        ->add_option("--snapshot", options->snapshot,
+                     "Begin with the items in that file, if it is there, and write it at the end")
+        ->type_name("FILE");
     const std::vector<const CLI::Option*> of_doors = add_doors(*command, *options);
     add_habits(*command, options->server.messages);
     add_transports(*command, options->server.messages.transports);

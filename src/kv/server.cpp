@@ -1,7 +1,9 @@
 #include "millrace/kv/server.hpp"
 
+#include <functional>
 #include <iterator>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,6 +16,7 @@
 #include "millrace/base/clock.hpp"
 #include "millrace/base/histogram.hpp"
 #include "service.hpp"
+#include "snapshot.hpp"
 
 namespace millrace::kv {
 
@@ -62,8 +65,9 @@ void print_times(std::string& text, std::string_view name, const ServiceTimes& t
 struct Server::State {
     State(std::unique_ptr<Store> its_store, std::unique_ptr<Gate> its_gate,
           std::unique_ptr<OpenDoors> its_doors, message::ServerGroup listening,
-          const ServerOptions& chosen)
+          const ServerOptions& chosen, const SnapshotRead& read)
         : options{chosen},
+          loaded{read},
           store_kept{std::move(its_store)},
           store{*store_kept},
           gate{std::move(its_gate)},
@@ -75,7 +79,10 @@ struct Server::State {
                    // It has to sweep from now on.
                    .first_expiring = [this] { messages.server(0).stop(); },
                    .stats = [this] { return lines(); }}} {
-        doors->note_expiring_by([this] { service.note_expiring(); });
+        doors->call([this] { service.note_expiring(); }, options.snapshot_file.empty()
+                                                             ? std::function<void()>{}
+                                                             : [this] { (void)save(); });
+        if (loaded.expires != 0) service.note_expiring();
         for (std::size_t thread = 0; thread < messages.size(); ++thread) {
             desks.push_back(std::make_unique<Desk>(service));
             doors->each_of(thread, [&](Door& part) {
@@ -137,6 +144,11 @@ struct Server::State {
         doors->add_times(kind, *all);
         return times_in(*all);
     }
+    /// One at a time, as all are written aside to the same place.
+    std::uint64_t save() {
+        const std::lock_guard lock{saving};
+        return write_snapshot(store, options.snapshot_file);
+    }
     [[nodiscard]] ServiceTimes times_of(Command command) const {
         const auto all = std::make_unique<base::Histogram>();
         for (const auto& desk : desks) {
@@ -146,6 +158,8 @@ struct Server::State {
     }
 
     ServerOptions options;
+    SnapshotRead loaded;
+    std::mutex saving;
     std::unique_ptr<Store> store_kept;
     Store& store;
     std::unique_ptr<Gate> gate;
@@ -164,18 +178,29 @@ Server Server::listen(const connect::Address& address, ServerOptions options) {
     options.messages.max_request_bytes = longest_request;
     options.messages.service = server_service;
     check(options.doors);
+    auto store = std::make_unique<Store>(options.store);
+    SnapshotRead read;
+    if (!options.snapshot_file.empty()) read = read_snapshot(*store, options.snapshot_file);
     message::ServerGroup messages =
         message::ServerGroup::listen(address, options.messages, options.threads);
-    auto store = std::make_unique<Store>(options.store);
     auto gate = std::make_unique<Gate>(messages.size());
     auto doors = std::make_unique<OpenDoors>(*store, *gate, options.doors);
     return Server{std::make_unique<State>(std::move(store), std::move(gate), std::move(doors),
-                                          std::move(messages), options)};
+                                          std::move(messages), options, read)};
 }
 
 const connect::Address& Server::address() const noexcept { return state_->messages.address(); }
 Store& Server::store() noexcept { return state_->store; }
 const Store& Server::store() const noexcept { return state_->store; }
+std::uint64_t Server::save() const {
+    if (state_->options.snapshot_file.empty()) {
+        throw base::Error{base::ErrorCode::invalid_argument, "write a snapshot",
+                          "of a key-value store", "the server has no file for it",
+                          "name it in ServerOptions::snapshot_file"};
+    }
+    return state_->save();
+}
+SnapshotRead Server::loaded() const noexcept { return state_->loaded; }
 void Server::stop() noexcept { state_->messages.stop(); }
 void Server::adopt() noexcept { state_->messages.adopt(); }
 message::ServerStats Server::stats() const noexcept { return state_->messages.stats(); }

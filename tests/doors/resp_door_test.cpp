@@ -415,6 +415,42 @@ TEST(RespDoor, WatchesManyKeysInOneCommand) {
     EXPECT_EQ(client.ask({"exec"}), "*-1\r\n");
 }
 
+TEST(RespDoor, SavesAllThatIsThereAtOneMoment) {
+    const test::TemporaryFolder folder;
+    ServerOptions options = of_threads(3);
+    {
+        DoorServing serving{options};
+        EXPECT_NE(RawClient{serving}.ask({"save"}).find("--snapshot"), std::string::npos);
+    }
+    options.snapshot_file = folder.path("none/items");
+    {
+        DoorServing serving{options};
+        EXPECT_EQ(RawClient{serving}.ask({"save"}).substr(0, 5), "-ERR ");
+    }
+    options.snapshot_file = folder.path("items");
+    {
+        DoorServing serving{options};
+        std::atomic<bool> ends{false};
+        std::thread writer{[&] {
+            RawClient client{serving};
+            for (int i = 0; !ends; ++i) {
+                const std::string value = std::to_string(i);
+                (void)client.ask({"mset", "a", value, "b", value});
+            }
+        }};
+        RawClient client{serving};
+        for (int i = 0; i < 20; ++i) EXPECT_EQ(client.ask({"save"}), "+OK\r\n");
+        ends = true;
+        writer.join();
+    }
+    // Neither of them without the other.
+    DoorServing serving{options};
+    EXPECT_EQ(serving.server().loaded().items, 2U);
+    const std::string both = RawClient{serving}.ask({"mget", "a", "b"});
+    const std::size_t half = (both.size() - 4) / 2;
+    EXPECT_EQ(both.substr(4, half), both.substr(4 + half)) << both;
+}
+
 TEST(RespDoor, KnowsNestedCommandsByTwoWordsOnly) {
     DoorServing serving;
     RawClient client{serving};

@@ -31,6 +31,13 @@ void print_greeting(const kv::Server& server, const kv::ServerOptions& options) 
                                                               : "new items are refused");
 }
 
+void print_loaded(const kv::SnapshotRead& loaded, const std::string& file) {
+    fmt::print("{} items from {}", loaded.items, file);
+    if (loaded.over != 0) fmt::print(", {} are over", loaded.over);
+    if (loaded.refused != 0) fmt::print(", for {} there is no memory", loaded.refused);
+    fmt::print("\n");
+}
+
 }  // namespace
 
 int run_kv_serve(const KvServeOptions& options) {
@@ -45,6 +52,7 @@ int run_kv_serve(const KvServeOptions& options) {
     if (!options.memcached.empty()) {
         chosen.doors.memcached = connect::Address::parse(options.memcached);
     }
+    chosen.snapshot_file = options.snapshot;
     if (!options.password_file.empty()) {
         chosen.doors.password = connect::read_secret_file(options.password_file);
     }
@@ -63,6 +71,7 @@ int run_kv_serve(const KvServeOptions& options) {
     if (metrics.has_value()) {
         fmt::print("metrics at http://{}/metrics\n", metrics->address().to_string());
     }
+    if (!options.snapshot.empty()) print_loaded(server.loaded(), options.snapshot);
     print_greeting(server, chosen);
     (void)output_arrived();
     (void)server.serve(base::Deadline::never().cancelled_by(interruption()));
@@ -76,6 +85,9 @@ int run_kv_serve(const KvServeOptions& options) {
         const kv::DoorStats door = server.door_stats(kind);
         fmt::print("answered {} commands of {} connections of {} clients\n", door.commands,
                    door.accepted, protocol_of(kind));
+    }
+    if (!options.snapshot.empty()) {
+        fmt::print("{} items into {}\n", server.save(), options.snapshot);
     }
     if (closed != base::Status::ok) {
         fmt::print(stderr, "millrace kv serve: some clients did not take their last answers\n");

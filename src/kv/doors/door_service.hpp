@@ -51,6 +51,8 @@ struct DoorService {
     /// Called by any of the server's threads.
     std::function<void()> note_expiring;  ///< an item that expires was set
     std::function<DoorStats()> stats;
+    /// Writes a snapshot, and throws Error where it cannot; none: there is no file for it.
+    std::function<void()> save;
 };
 
 }  // namespace millrace::kv

@@ -51,9 +51,12 @@ void OpenDoors::open_memcached(Store& store, Gate& gate, const DoorOptions& opti
     doors_[static_cast<std::size_t>(DoorKind::memcached)] = std::move(one);
 }
 
-void OpenDoors::note_expiring_by(const std::function<void()>& note_expiring) {
+void OpenDoors::call(const std::function<void()>& note_expiring,
+                     const std::function<void()>& save) {
     for (const auto& one : doors_) {
-        if (one != nullptr) one->service->note_expiring = note_expiring;
+        if (one == nullptr) continue;
+        one->service->note_expiring = note_expiring;
+        one->service->save = save;
     }
 }
 

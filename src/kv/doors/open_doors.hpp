@@ -27,8 +27,8 @@ class OpenDoors {
     OpenDoors& operator=(const OpenDoors&) = delete;
     ~OpenDoors();
 
-    /// Before they serve: `note_expiring()` is called where an item that expires was set.
-    void note_expiring_by(const std::function<void()>& note_expiring);
+    /// Before they serve: what they call as DoorService says.
+    void call(const std::function<void()>& note_expiring, const std::function<void()>& save);
     /// None: there is no door.
     [[nodiscard]] bool empty() const noexcept;
     /// Calls `visit(door)` with the parts of a thread.
