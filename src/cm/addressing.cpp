@@ -18,6 +18,8 @@ constexpr std::uint32_t route_resolved_event = 2;
 
 constexpr std::uint16_t default_partition = 0xffff;
 
+constexpr int longest_ack_timeout = 31;  // five bits
+
 template <class Storage>
 [[nodiscard]] std::optional<Address> address_in(const Storage& storage) noexcept {
     return Address::from(&storage, sizeof storage);
@@ -31,7 +33,7 @@ void fill_path(ib_user_path_rec& path, const Id& id) noexcept {
     path.mtu_selector = path.rate_selector = path.packet_life_time_selector = 2;  // exactly
     path.mtu = static_cast<std::uint32_t>(port.mtu);
     path.rate = IBV_RATE_100_GBPS;
-    path.packet_life_time = packet_life_time;
+    path.packet_life_time = id.life_time();
     path.hop_limit = port.is_ethernet ? 64 : 1;
     path.traffic_class = id.type_of_service;
 }
@@ -219,8 +221,9 @@ int Manager::set_option(Channel& channel, const Request& request) {
     switch (command.optname) {
         case RDMA_OPTION_ID_TOS: id->type_of_service = static_cast<std::uint8_t>(value); return 0;
         case RDMA_OPTION_ID_ACK_TIMEOUT:
-            // The soft device's requests have no timeout of their own.
-            return id->type == IBV_QPT_UD ? EINVAL : 0;
+            if (id->type == IBV_QPT_UD || value > longest_ack_timeout) return EINVAL;
+            id->ack_timeout = static_cast<std::uint8_t>(value);
+            return 0;
         case RDMA_OPTION_ID_REUSEADDR:
             if (id->state != IdState::idle && !(value != 0 && id->state != IdState::listening)) {
                 return EINVAL;

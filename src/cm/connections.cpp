@@ -106,6 +106,7 @@ constexpr int deadline_lateness_ms = 500;
     to.addresses = header_of(id);
     to.transport = id.type == IBV_QPT_UC ? TransportType::uc : TransportType::rc;
     to.path_mtu = static_cast<std::uint8_t>(port.mtu);
+    to.life_time = id.life_time();
     to.path.local_lid = to.path.remote_lid = port.lid;
     to.path.local_gid = bytes_of(gid_of_address(id.source).gid);
     to.path.remote_gid = bytes_of(gid_of_address(id.destination).gid);
@@ -308,7 +309,7 @@ int Manager::init_queue_pair(Channel& channel, const Request& request) {
         if (reliable) {
             answer.qp_attr_mask |= IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
                                    IBV_QP_MAX_QP_RD_ATOMIC;
-            answer.timeout = facts->timeout;
+            answer.timeout = id->ack_timeout.value_or(facts->timeout);
             answer.retry_cnt = facts->retry_count;
             answer.rnr_retry = facts->rnr_retry_count;
             answer.max_rd_atomic = facts->initiator_depth;

@@ -308,6 +308,30 @@ TEST_F(Commands, TellQueuePairsOfEachOther) {
     EXPECT_EQ(client.queue_pair(ends.active, 77, there), EINVAL);
 }
 
+TEST_F(Commands, GiveQueuePairsTheAckTimeoutThatTheProgramWants) {
+    listener();
+    const std::uint32_t active = client.create(2);
+    ASSERT_EQ(client.set_option(active, RDMA_OPTION_ID_ACK_TIMEOUT, 21, 1), 0);
+    ASSERT_EQ(client.resolve(active, address("127.0.0.1", port)), 0);
+    ASSERT_EQ(client.resolve_route(active), 0);
+    ASSERT_EQ(client.connect(active), 0);
+    const auto request = server.event();
+    ib_uverbs_qp_attr here{};
+    ASSERT_EQ(server.queue_pair(request.id, IBV_QPS_RTS, here), 0);
+    EXPECT_EQ(here.timeout, 21);  // the request says how long its sender waits
+    ASSERT_EQ(server.set_option(request.id, RDMA_OPTION_ID_ACK_TIMEOUT, 9, 1), 0);
+    ASSERT_EQ(server.queue_pair(request.id, IBV_QPS_RTS, here), 0);
+    EXPECT_EQ(here.timeout, 9);
+    ASSERT_EQ(server.accept(request.id, 3), 0);
+    while (client.event().event != connect_response) {}
+    ib_uverbs_qp_attr there{};
+    ASSERT_EQ(client.queue_pair(active, IBV_QPS_RTS, there), 0);
+    EXPECT_EQ(there.timeout, 21);
+    EXPECT_EQ(client.set_option(active, RDMA_OPTION_ID_ACK_TIMEOUT, 32, 1), EINVAL);
+    const std::uint32_t datagrams = client.create(4, RDMA_PS_UDP);
+    EXPECT_EQ(client.set_option(datagrams, RDMA_OPTION_ID_ACK_TIMEOUT, 21, 1), EINVAL);
+}
+
 TEST_F(Commands, RefuseWhatTheKernelRefuses) {
     rdma_ucm_create_id_resp answer{};
     EXPECT_EQ(client.command(23, rdma_ucm_disconnect{}), EINVAL);
