@@ -1,0 +1,163 @@
+// This process's end of the wire: a UDP socket at an address of this host, what arrives there by
+// queue pair number, and what leaves by destination. Owned by the Process; used by the adapters of
+// queue pairs and datagrams, and by who polls.
+//
+// Who polls drains the port itself; while threads do, the engine leaves the socket alone. A child
+// made by fork has none: it makes its own when it opens the device.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include "millrace/base/forks.hpp"
+#include "millrace/base/statistics.hpp"
+#include "system/descriptor.hpp"
+#include "system/spin_lock.hpp"
+#include "wire/packet_trace.hpp"
+#include "wire/wire_address.hpp"
+#include "wire/wire_counts.hpp"
+#include "wire/wire_engine.hpp"
+#include "wire/wire_route.hpp"
+#include "wire/wire_slots.hpp"
+
+namespace millrace::soft {
+
+/// A packet as it arrived, its ICRC right and taken off.
+struct WirePacket {
+    std::span<const std::byte> bytes;  ///< from the BTH on; only during the call
+    UdpAddress from;
+    std::int64_t now;  ///< CLOCK_MONOTONIC, ns
+};
+
+/// What stands for a queue pair at the port.
+class WireReceiver {
+  public:
+    /// By the thread that drains, one at a time. May not wait for a lock whose holder removes
+    /// receivers or drains.
+    virtual void arrived(const WirePacket& packet) noexcept = 0;
+    /// After the last packet of a batch, if there was one for it.
+    virtual void settled(std::int64_t now) noexcept = 0;
+
+  protected:
+    ~WireReceiver() = default;
+};
+
+class WirePort final : private WireWatch {
+  public:
+    /// As MILLRACE_WIRE says; null: it is off. Throws base::Error.
+    [[nodiscard]] static std::shared_ptr<WirePort> open();
+    /// Takes the public port, or where that is taken a private one.
+    [[nodiscard]] static std::shared_ptr<WirePort> open(const WireChoice& choice);
+    ~WirePort();
+    WirePort(const WirePort&) = delete;
+    WirePort& operator=(const WirePort&) = delete;
+
+    /// False in a child made by fork: nothing arrives or leaves.
+    [[nodiscard]] bool usable() const noexcept { return usable_.load(std::memory_order_relaxed); }
+    [[nodiscard]] const UdpAddress& own() const noexcept { return own_; }
+    [[nodiscard]] ibv_gid gid() const noexcept { return gid_of(own_); }
+    [[nodiscard]] const WireInterface& interface() const noexcept { return interface_; }
+    [[nodiscard]] ibv_mtu mtu() const noexcept { return mtu_; }
+    /// Reached by peers of its kind only, as its GID says.
+    [[nodiscard]] bool is_private() const noexcept { return slots_ == nullptr; }
+    /// What the node's number must leave by 64; nothing: any.
+    [[nodiscard]] std::optional<std::uint32_t> slot() const noexcept {
+        return slots_ == nullptr ? std::nullopt : std::optional{slots_->slot()};
+    }
+
+    /// The route to a destination; shared with others who go there. Throws std::bad_alloc.
+    [[nodiscard]] std::shared_ptr<WireRoute> route(UdpAddress to);
+
+    /// From here to `remove`, packets for that queue pair go to `receiver`; `from`: only those of
+    /// this address, unless 0. False: another one has the number.
+    [[nodiscard]] bool add(std::uint32_t qpn, WireReceiver& receiver, std::uint32_t from) noexcept;
+    /// Of a receiver that has been added: the address may be another one from here on.
+    void accept_from(std::uint32_t qpn, std::uint32_t from) noexcept;
+    /// The receiver is not called from here on. Waits for who drains: not with a lock that
+    /// receivers wait for, nor from within one.
+    void remove(std::uint32_t qpn) noexcept;
+
+    /// Takes in what has arrived, at most `drain_budget` packets' worth, and hands it on. Sends
+    /// nothing. False: another thread is at it. Any thread; does not wait.
+    bool drain(std::int64_t now) noexcept;
+    /// Sends what all routes have.
+    void flush() noexcept {
+        if (waiting_.load(std::memory_order_relaxed) != 0) flush_now();
+    }
+    [[nodiscard]] WireEngine& engine() noexcept { return *engine_; }
+
+    void count(WireCount what, std::uint64_t n = 1) noexcept { counts_.add(what, n); }
+    [[nodiscard]] std::uint64_t counted(WireCount what) const noexcept {
+        return counts_.value(what);
+    }
+
+  private:
+    friend class WireRoute;
+    friend class base::ForkWatch;
+    struct Member {
+        WireReceiver* receiver = nullptr;
+        std::uint32_t qpn = 0;
+        std::uint32_t from = 0;
+        bool has_news = false;
+    };
+    struct Buffers;
+
+    WirePort(WireInterface interface, std::unique_ptr<WireSlots> slots, Descriptor socket,
+             UdpAddress own);
+    void become_copy() noexcept;
+    [[nodiscard]] int socket() const noexcept {
+        return slots_ == nullptr ? socket_.get() : slots_->socket();
+    }
+    /// With `draining_`.
+    [[nodiscard]] Member* find(std::uint32_t qpn) noexcept;
+    void take_in(std::span<const std::byte> datagram, const UdpAddress& from,
+                 std::int64_t now) noexcept;
+    [[nodiscard]] int receive_batch(std::int64_t now) noexcept;
+    void settle(std::int64_t now) noexcept;
+    void flush_now() noexcept;
+    /// A route has something to send.
+    void note_waiting(WireRoute& route) noexcept;
+    void publish() noexcept;
+
+    // WireWatch
+    std::int64_t look(std::int64_t now) noexcept override;
+    void answer() noexcept override;
+    void round_ended() noexcept override;
+
+    const WireInterface interface_;
+    const ibv_mtu mtu_;
+    const UdpAddress own_;
+    const std::unique_ptr<WireSlots> slots_;
+    Descriptor socket_;
+    std::atomic<bool> usable_{true};
+    WireCounts counts_;
+    std::unique_ptr<base::StatisticsPage> page_;
+    std::unique_ptr<PacketTrace> trace_;
+
+    SpinLock draining_;  ///< the next five
+    std::unique_ptr<Buffers> buffers_;
+    std::vector<Member> members_;  ///< by the index of the queue pair number
+    Member management_;            ///< queue pair 1
+    std::vector<Member*> news_;
+    std::atomic<std::int64_t> polled_{0};  ///< when a thread of the program last drained
+    std::int64_t polled_since_ = 0;        ///< the engine's: threads have polled ever since
+    std::int64_t seen_polled_ = 0;
+
+    std::mutex routes_mutex_;
+    std::map<std::uint64_t, std::weak_ptr<WireRoute>> routes_;
+    SpinLock waiting_lock_;
+    std::vector<WireRoute*> waiting_routes_;
+    std::atomic<std::uint32_t> waiting_{0};
+
+    base::ForkWatch watch_{*this};
+    std::unique_ptr<WireEngine> engine_;  ///< the last: it uses the others
+};
+
+}  // namespace millrace::soft
