@@ -4,7 +4,7 @@
 #pragma once
 
 #include <atomic>
-#include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
 
@@ -19,7 +19,7 @@ class PacketTrace {
     [[nodiscard]] static std::unique_ptr<PacketTrace> from_environment();
 
     /// `payload`: of UDP, with the ICRC. The IP identification is `id`.
-    void write(const UdpAddress& from, const UdpAddress& to, std::span<const std::byte> payload,
+    void write(const UdpAddress& from, const UdpAddress& to, std::span<const std::uint8_t> payload,
                std::uint16_t id) noexcept;
 
   private:

@@ -12,6 +12,7 @@
 #pragma once
 
 #include <infiniband/verbs.h>
+#include <netinet/in.h>
 
 #include <cstdint>
 #include <optional>
@@ -33,6 +34,9 @@ struct UdpAddress {
 
 /// "127.0.0.2:4791"
 [[nodiscard]] std::string describe(const UdpAddress& address);
+
+[[nodiscard]] sockaddr_in socket_address(const UdpAddress& address) noexcept;
+[[nodiscard]] UdpAddress udp_address_of(const sockaddr_in& address) noexcept;
 
 /// ::ffff:a.b.c.d, or with another port than 4791 the private GID.
 [[nodiscard]] ibv_gid gid_of(const UdpAddress& address) noexcept;

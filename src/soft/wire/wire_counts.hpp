@@ -6,7 +6,8 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <string_view>
+
+#include "millrace/base/statistics.hpp"
 
 namespace millrace::soft {
 
@@ -27,11 +28,20 @@ enum class WireCount : std::uint8_t {
     count
 };
 inline constexpr std::size_t wire_count_kinds = static_cast<std::size_t>(WireCount::count);
-inline constexpr std::array<std::string_view, wire_count_kinds> wire_count_names{
-    "packets sent",     "bytes sent",     "send calls",     "packets received",
-    "bytes received",   "receive calls",  "bad checks",     "stray packets",
-    "malformed packets", "packets lost here", "retransmissions", "retries exhausted",
-    "engine rounds"};
+inline constexpr std::array<base::Figure, wire_count_kinds> wire_figures{
+    {{"packets sent"},
+     {"bytes sent"},
+     {"send calls"},
+     {"packets received"},
+     {"bytes received"},
+     {"receive calls"},
+     {"packets with a wrong check"},
+     {"packets for nobody"},
+     {"packets too short"},
+     {"packets not taken by the system"},
+     {"packets sent again"},
+     {"connections out of retries"},
+     {"rounds of the engine"}}};
 
 class WireCounts {
   public:

@@ -45,22 +45,29 @@ class WireTimer {
 
   private:
     friend class WireEngine;
+    static constexpr std::size_t nowhere = std::numeric_limits<std::size_t>::max();
+    [[nodiscard]] std::int64_t entry() const noexcept {
+        return entry_.load(std::memory_order_relaxed);
+    }
+
     std::atomic<std::int64_t> deadline_{wire_never};
-    std::atomic<std::int64_t> entry_{wire_never};  ///< when the heap comes to it
+    std::atomic<std::int64_t> entry_{wire_never};  ///< when the heap comes to it; with its lock
+    std::size_t place_ = nowhere;                  ///< in the heap; with its lock, as the next one
     bool is_known_ = false;
 };
 
 /// What the engine looks after besides timers: the port.
 class WireWatch {
   public:
-    /// Something can be read, or was left to others for a while. Returns when to look again,
-    /// whatever comes: `wire_never`, when something comes; else the descriptor is left alone until
-    /// then.
-    virtual std::int64_t look(std::int64_t now) noexcept = 0;
+    /// Something can be read, or it is time to look again. Returns when that is the next time, and
+    /// until then the socket is not watched; `wire_never`: it is.
+    [[nodiscard]] virtual std::int64_t look(std::int64_t now) noexcept = 0;
     /// Somebody stands at the door.
     virtual void answer() noexcept = 0;
-    /// After the timers of a round: sends what they composed.
-    virtual void round_ended() noexcept = 0;
+    /// After the timers of a round in which there was something: sends what was composed.
+    virtual void round_ended(std::int64_t now) noexcept = 0;
+    /// Some times in a second while there is something, and a last time when there is nothing.
+    virtual void rest() noexcept = 0;
 
   protected:
     ~WireWatch() = default;
@@ -83,45 +90,50 @@ class WireEngine {
     /// and not when it was expected before. Any thread.
     void expect(WireTimer& timer, std::int64_t deadline) noexcept;
 
-    /// So often it has woken for something, and what it was.
-    [[nodiscard]] std::uint64_t rounds() const noexcept {
-        return rounds_.load(std::memory_order_relaxed);
-    }
+    /// What WireWatch::look left to others is looked at now.
+    void look_again() noexcept;
     /// In a child made by fork: there is no thread.
     void become_copy() noexcept;
 
   private:
-    struct Entry {
-        std::int64_t when;
-        WireTimer* timer;
-        [[nodiscard]] bool operator<(const Entry& other) const noexcept {
-            return when > other.when;  // the heap's first is the earliest
-        }
-    };
-
     void run() noexcept;
-    void run_due(std::int64_t now) noexcept;
-    [[nodiscard]] std::int64_t earliest() noexcept;
-    void sleep_until(std::int64_t when) noexcept;
-    void wake() noexcept;
+    [[nodiscard]] bool run_due(std::int64_t now) noexcept;
+    /// False: something is due before it could sleep.
+    [[nodiscard]] bool prepare_to_sleep(std::int64_t until) noexcept;
+    [[nodiscard]] std::int64_t sleeps_until() noexcept {
+        const std::lock_guard guard{mutex_};
+        return sleeps_until_;
+    }
+    void awake() noexcept {
+        const std::lock_guard guard{mutex_};
+        sleeps_until_ = 0;
+    }
+    void set_clock(std::int64_t when) noexcept;
     void arm_socket() noexcept;
+    void wake() noexcept;
+
+    // With the lock.
+    void put(std::size_t at, WireTimer* timer) noexcept;
+    void rise(std::size_t at) noexcept;
+    void sink(std::size_t at) noexcept;
+    void enter(WireTimer& timer, std::int64_t when) noexcept;
+    void take_out(WireTimer& timer) noexcept;
 
     WireWatch& watch_;
     const int socket_;
-    const int door_;
     Descriptor epoll_;
     Descriptor bell_;
     Descriptor clock_;
-    std::mutex mutex_;  ///< the heap; a leaf
-    std::vector<Entry> heap_;
+    std::mutex mutex_;  ///< the next three; a leaf
+    std::vector<WireTimer*> heap_;
     std::size_t timers_ = 0;
+    std::int64_t sleeps_until_ = 0;  ///< 0: it is awake, or has been woken
     std::atomic<WireTimer*> running_{nullptr};
-    std::atomic<std::int64_t> sleeps_until_{0};  ///< 0: it is awake
-    std::atomic<std::uint64_t> rounds_{0};
+    std::atomic<bool> looks_again_{false};
     std::atomic<bool> stop_{false};
-    std::int64_t clock_at_ = wire_never;  ///< what the clock is set to
-    std::unique_ptr<std::thread> thread_;
+    std::int64_t clock_at_ = 0;  ///< the engine's: what the clock is set to; 0: nothing
     bool is_copy_ = false;
+    std::unique_ptr<std::thread> thread_;  ///< the last: it uses the others
 };
 
 }  // namespace millrace::soft

@@ -6,13 +6,13 @@
 // made by fork has none: it makes its own when it opens the device.
 #pragma once
 
-#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -31,7 +31,7 @@ namespace millrace::soft {
 
 /// A packet as it arrived, its ICRC right and taken off.
 struct WirePacket {
-    std::span<const std::byte> bytes;  ///< from the BTH on; only during the call
+    std::span<const std::uint8_t> bytes;  ///< from the BTH to the padding; only during the call
     UdpAddress from;
     std::int64_t now;  ///< CLOCK_MONOTONIC, ns
 };
@@ -40,7 +40,7 @@ struct WirePacket {
 class WireReceiver {
   public:
     /// By the thread that drains, one at a time. May not wait for a lock whose holder removes
-    /// receivers or drains.
+    /// receivers.
     virtual void arrived(const WirePacket& packet) noexcept = 0;
     /// After the last packet of a batch, if there was one for it.
     virtual void settled(std::int64_t now) noexcept = 0;
@@ -53,8 +53,11 @@ class WirePort final : private WireWatch {
   public:
     /// As MILLRACE_WIRE says; null: it is off. Throws base::Error.
     [[nodiscard]] static std::shared_ptr<WirePort> open();
-    /// Takes the public port, or where that is taken a private one.
+    /// Takes the public port, or where that is taken a private one. Not `off`.
     [[nodiscard]] static std::shared_ptr<WirePort> open(const WireChoice& choice);
+    /// By `open`. Without slots `socket` is a private one.
+    WirePort(const WireInterface& interface, bool alone, std::unique_ptr<WireSlots> slots,
+             Descriptor socket);
     ~WirePort();
     WirePort(const WirePort&) = delete;
     WirePort& operator=(const WirePort&) = delete;
@@ -65,6 +68,8 @@ class WirePort final : private WireWatch {
     [[nodiscard]] ibv_gid gid() const noexcept { return gid_of(own_); }
     [[nodiscard]] const WireInterface& interface() const noexcept { return interface_; }
     [[nodiscard]] ibv_mtu mtu() const noexcept { return mtu_; }
+    /// The address is the process's only one, as it was named.
+    [[nodiscard]] bool is_alone() const noexcept { return alone_; }
     /// Reached by peers of its kind only, as its GID says.
     [[nodiscard]] bool is_private() const noexcept { return slots_ == nullptr; }
     /// What the node's number must leave by 64; nothing: any.
@@ -72,25 +77,27 @@ class WirePort final : private WireWatch {
         return slots_ == nullptr ? std::nullopt : std::optional{slots_->slot()};
     }
 
-    /// The route to a destination; shared with others who go there. Throws std::bad_alloc.
-    [[nodiscard]] std::shared_ptr<WireRoute> route(UdpAddress to);
+    /// The route to a destination; shared with others who go there. Any thread. Throws
+    /// std::bad_alloc.
+    [[nodiscard]] std::shared_ptr<WireRoute> route(const UdpAddress& to);
 
-    /// From here to `remove`, packets for that queue pair go to `receiver`; `from`: only those of
-    /// this address, unless 0. False: another one has the number.
+    /// From here to `remove`, packets for that queue pair go to `receiver`, if they come from
+    /// `from` (0: from any address). False: another one has the number. Waits for who drains: not
+    /// with a lock that receivers wait for, nor from within one.
     [[nodiscard]] bool add(std::uint32_t qpn, WireReceiver& receiver, std::uint32_t from) noexcept;
-    /// Of a receiver that has been added: the address may be another one from here on.
-    void accept_from(std::uint32_t qpn, std::uint32_t from) noexcept;
-    /// The receiver is not called from here on. Waits for who drains: not with a lock that
-    /// receivers wait for, nor from within one.
+    /// The receiver is not called from here on. Waits likewise.
     void remove(std::uint32_t qpn) noexcept;
 
-    /// Takes in what has arrived, at most `drain_budget` packets' worth, and hands it on. Sends
-    /// nothing. False: another thread is at it. Any thread; does not wait.
+    /// Takes in what has arrived and hands it on; sends nothing by itself. False: another thread is
+    /// at it. Any thread of the program; does not wait.
     bool drain(std::int64_t now) noexcept;
-    /// Sends what all routes have.
+    /// Sends what all routes have. Any thread.
     void flush() noexcept {
-        if (waiting_.load(std::memory_order_relaxed) != 0) flush_now();
+        if (waiting_.count() != 0) [[unlikely]]
+            flush_now();
     }
+    /// A thread of the program goes to sleep until something comes: from now on the engine looks.
+    void program_sleeps() noexcept;
     [[nodiscard]] WireEngine& engine() noexcept { return *engine_; }
 
     void count(WireCount what, std::uint64_t n = 1) noexcept { counts_.add(what, n); }
@@ -99,7 +106,6 @@ class WirePort final : private WireWatch {
     }
 
   private:
-    friend class WireRoute;
     friend class base::ForkWatch;
     struct Member {
         WireReceiver* receiver = nullptr;
@@ -108,55 +114,55 @@ class WirePort final : private WireWatch {
         bool has_news = false;
     };
     struct Buffers;
+    class Retry final : public WireTimer {
+        void due(std::int64_t) noexcept override {}  // the round's end flushes
+    };
 
-    WirePort(WireInterface interface, std::unique_ptr<WireSlots> slots, Descriptor socket,
-             UdpAddress own);
     void become_copy() noexcept;
     [[nodiscard]] int socket() const noexcept {
         return slots_ == nullptr ? socket_.get() : slots_->socket();
     }
-    /// With `draining_`.
-    [[nodiscard]] Member* find(std::uint32_t qpn) noexcept;
-    void take_in(std::span<const std::byte> datagram, const UdpAddress& from,
-                 std::int64_t now) noexcept;
-    [[nodiscard]] int receive_batch(std::int64_t now) noexcept;
-    void settle(std::int64_t now) noexcept;
     void flush_now() noexcept;
-    /// A route has something to send.
-    void note_waiting(WireRoute& route) noexcept;
-    void publish() noexcept;
+
+    // With `draining_`.
+    [[nodiscard]] Member* find(std::uint32_t qpn) noexcept;
+    /// How many datagrams it took, of which one may be many packets.
+    [[nodiscard]] unsigned take_batch(std::int64_t now) noexcept;
+    void take(std::span<const std::uint8_t> payload, const UdpAddress& from,
+              std::int64_t now) noexcept;
 
     // WireWatch
-    std::int64_t look(std::int64_t now) noexcept override;
+    [[nodiscard]] std::int64_t look(std::int64_t now) noexcept override;
     void answer() noexcept override;
-    void round_ended() noexcept override;
+    void round_ended(std::int64_t now) noexcept override;
+    void rest() noexcept override;
 
     const WireInterface interface_;
     const ibv_mtu mtu_;
-    const UdpAddress own_;
+    const bool alone_;
     const std::unique_ptr<WireSlots> slots_;
     Descriptor socket_;
+    const UdpAddress own_;
     std::atomic<bool> usable_{true};
     WireCounts counts_;
+    const std::unique_ptr<PacketTrace> trace_;
     std::unique_ptr<base::StatisticsPage> page_;
-    std::unique_ptr<PacketTrace> trace_;
 
-    SpinLock draining_;  ///< the next five
-    std::unique_ptr<Buffers> buffers_;
+    SpinLock draining_;  ///< the next four
+    const std::unique_ptr<Buffers> buffers_;
     std::vector<Member> members_;  ///< by the index of the queue pair number
-    Member management_;            ///< queue pair 1
     std::vector<Member*> news_;
     std::atomic<std::int64_t> polled_{0};  ///< when a thread of the program last drained
-    std::int64_t polled_since_ = 0;        ///< the engine's: threads have polled ever since
-    std::int64_t seen_polled_ = 0;
+    std::atomic<bool> left_alone_{false};  ///< the engine does not watch the socket
+    std::int64_t alone_since_ = 0;         ///< the engine's
 
+    WaitingRoutes waiting_;
+    const WireExit exit_{usable_, socket(), own_, counts_, trace_.get(), waiting_};
     std::mutex routes_mutex_;
     std::map<std::uint64_t, std::weak_ptr<WireRoute>> routes_;
-    SpinLock waiting_lock_;
-    std::vector<WireRoute*> waiting_routes_;
-    std::atomic<std::uint32_t> waiting_{0};
 
-    base::ForkWatch watch_{*this};
+    Retry retry_;
+    std::unique_ptr<base::ForkWatch> watch_;
     std::unique_ptr<WireEngine> engine_;  ///< the last: it uses the others
 };
 

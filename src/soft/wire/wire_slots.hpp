@@ -25,8 +25,6 @@
 #include <array>
 #include <cstdint>
 #include <memory>
-#include <optional>
-#include <string>
 
 #include "system/descriptor.hpp"
 #include "wire/wire_address.hpp"
@@ -39,8 +37,8 @@ inline constexpr std::uint32_t wire_slots = 64;
 class WireSlots {
   public:
     /// Joins the group of that address, or founds it, and leases a slot. Nullptr: another program,
-    /// or another user, has port 4791 of the address (errno says what the kernel said). Throws
-    /// base::Error: all 63 slots are leased; members do not answer; the kernel refuses.
+    /// or another user, has port 4791 of the address. Throws base::Error: all 63 slots are leased;
+    /// members do not answer; the kernel refuses.
     [[nodiscard]] static std::unique_ptr<WireSlots> join(std::uint32_t ip);
 
     [[nodiscard]] std::uint32_t slot() const noexcept { return slot_; }
@@ -56,19 +54,24 @@ class WireSlots {
     void become_copy() noexcept;
 
   private:
-    using Sockets = std::array<Descriptor, wire_slots>;
+    enum class Entry : std::uint8_t { done, nobody_there, try_again, with_strangers, taken };
 
     WireSlots() = default;
-    class Tries;
-    [[nodiscard]] bool found(std::uint32_t ip, Tries& tries);
-    [[nodiscard]] bool enter(std::uint32_t ip, Tries& tries);
-    [[nodiscard]] bool lease();
+    [[nodiscard]] Entry enter(std::uint32_t ip);
+    [[nodiscard]] Entry found(std::uint32_t ip);
+    [[nodiscard]] bool each_slot_is_reached(std::uint32_t ip) const;
+    void lease(std::uint32_t ip);
 
-    Sockets sockets_;
-    Descriptor leases_;         ///< the description that is passed on
+    std::array<Descriptor, wire_slots> sockets_;
+    Descriptor leases_;  ///< the description that is passed on
     Descriptor door_;
-    Descriptor lease_;          ///< one's own description of `leases_`
+    Descriptor lease_;  ///< one's own description of `leases_`
     std::uint32_t slot_ = 0;
 };
+
+/// What every socket of the wire is: bound, without waiting, large buffers, GRO, never fragmented
+/// (an unconnected socket's packets then have identification 0, which the ICRC covers). `shared`:
+/// of a group. Empty: errno says why.
+[[nodiscard]] Descriptor wire_socket(const UdpAddress& at, bool shared);
 
 }  // namespace millrace::soft

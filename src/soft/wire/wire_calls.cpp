@@ -1,0 +1,86 @@
+// See wire_calls.hpp.
+#include "wire/wire_calls.hpp"
+
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+#include <utility>
+
+#include "fabric/node.hpp"
+#include "millrace/soft/wire.hpp"
+#include "process/context.hpp"
+#include "process/port.hpp"
+#include "process/process.hpp"
+#include "wire/wire_port.hpp"
+
+namespace millrace::soft {
+namespace {
+
+struct Opened {
+    std::mutex mutex;
+    bool is_on = false;              ///< for what opens the device from now on
+    std::weak_ptr<Process> process;  ///< that opened it last
+};
+
+/// Never destroyed: a program may connect after main.
+[[nodiscard]] Opened& opened_wire() noexcept {
+    static Opened& the_one = *new Opened;
+    return the_one;
+}
+
+}  // namespace
+
+bool is_wire_turned_on() noexcept {
+    const std::lock_guard guard{opened_wire().mutex};
+    return opened_wire().is_on;
+}
+
+void give_wire(const std::shared_ptr<Process>& process, std::shared_ptr<WirePort> port) {
+    if (port != nullptr) {
+        show_wire({port->gid(), port->interface().index, port->mtu(), port->is_alone()});
+    }
+    process->take(std::move(port));
+    const std::lock_guard guard{opened_wire().mutex};
+    opened_wire().process = process;
+}
+
+bool turn_wire_on() {
+    const char* const set = std::getenv("MILLRACE_WIRE");
+    const bool says_itself = set != nullptr && *set != '\0';
+    const bool says_off = says_itself && parse_wire(set).kind == WireChoice::Kind::off;
+    const std::lock_guard guard{opened_wire().mutex};
+    if (const auto process = opened_wire().process.lock();
+        process != nullptr && process->node().usable()) {
+        return process->wire() != nullptr;
+    }
+    if (!says_itself) opened_wire().is_on = true;
+    return !says_off;
+}
+
+std::string wire_in_words() {
+    const WireChoice choice = wire_of_environment();
+    switch (choice.kind) {
+        case WireChoice::Kind::off: return {};
+        case WireChoice::Kind::automatic: return "auto";
+        case WireChoice::Kind::named: break;
+    }
+    const std::string all = describe(choice.address);
+    return choice.address.port == 0 ? all.substr(0, all.find(':')) : all;
+}
+
+void check_wire(std::string_view text) { static_cast<void>(parse_wire(text)); }
+
+std::optional<WireAddress> wire_at(ibv_context* context, const ibv_gid& local) noexcept {
+    const WirePort* const port = context_of(context)->process->wire();
+    if (port == nullptr || !port->usable()) return std::nullopt;
+    const ibv_gid address = gid_of({port->own().ip, public_wire_port});
+    if (!is_empty(local) && std::memcmp(local.raw, address.raw, sizeof local.raw) != 0) {
+        return std::nullopt;
+    }
+    const int index = index_of_gid(port->gid(), IBV_GID_TYPE_ROCE_V2);
+    if (index < 0) return std::nullopt;
+    return WireAddress{port->gid(), index, port->own().port};
+}
+
+}  // namespace millrace::soft
