@@ -129,7 +129,7 @@ std::set<std::pair<std::string, std::string>> arrows_upward(const Files& files) 
     for (const auto& [file, text] : files) {
         const std::string room = fs::path{file}.parent_path();
         for (const fs::path header : own_headers_in(text)) {
-            if (*header.begin() == "millrace") continue;
+            if (*header.begin() == "millrace" || *header.begin() == "roce") continue;
             const std::string used = header.parent_path();
             if (height_of(used) > height_of(room)) arrows.emplace(file, used);
         }

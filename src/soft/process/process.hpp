@@ -31,6 +31,7 @@ class CopyService;
 class DatagramTargets;
 class QueuePairs;
 struct QueuePair;
+class WirePort;
 
 /// The queue pairs, for QueuePairs. Their lock is also held while one changes what it is connected
 /// to.
@@ -97,7 +98,10 @@ class Process {
     [[nodiscard]] DatagramTargets& datagram_targets() noexcept { return *datagram_targets_; }
     [[nodiscard]] CopyService& copies() noexcept { return *copies_; }
     [[nodiscard]] QueuePairs& queue_pairs() noexcept { return *queue_pairs_; }
+    /// Null: there is no wire.
+    [[nodiscard]] WirePort* wire() const noexcept { return wire_.get(); }
     /// Once, before anything else is asked.
+    void take(std::shared_ptr<WirePort> wire) noexcept { wire_ = std::move(wire); }
     void take(std::shared_ptr<CopyService> copies) noexcept { copies_ = std::move(copies); }
     void take(std::shared_ptr<DatagramTargets> all) noexcept { datagram_targets_ = std::move(all); }
     void take(std::shared_ptr<QueuePairs> all) noexcept { queue_pairs_ = std::move(all); }
@@ -124,6 +128,7 @@ class Process {
     std::atomic<std::uint64_t> deaths_{0};
     std::atomic<std::uint64_t> last_look_{0};
     std::uint64_t look_interval_;
+    std::shared_ptr<WirePort> wire_;  ///< queue pairs use it until their end
     std::shared_ptr<DatagramTargets> datagram_targets_;
     std::shared_ptr<CopyService> copies_;
     Guarded<ListedQueuePairs> listed_;

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "fabric/node.hpp"
+#include "millrace/base/log.hpp"
 #include "millrace/soft/wire.hpp"
 #include "process/context.hpp"
 #include "process/port.hpp"
@@ -37,9 +38,18 @@ bool is_wire_turned_on() noexcept {
 }
 
 void give_wire(const std::shared_ptr<Process>& process, std::shared_ptr<WirePort> port) {
-    if (port != nullptr) {
-        show_wire({port->gid(), port->interface().index, port->mtu(), port->is_alone()});
+    // A node of this process that is there already, of a fabric that it had before.
+    if (port != nullptr && port->slot() && process->node().number() % wire_slots != *port->slot()) {
+        base::log(base::LogLevel::warn, "wire",
+                  "fabric '{}' was open before with another number, so it has no wire now",
+                  process->fabric());
+        port = nullptr;
     }
+    std::optional<WireFacts> facts;
+    if (port != nullptr) {
+        facts = {port->gid(), port->interface().index, port->mtu(), port->is_alone()};
+    }
+    show_wire(facts);
     process->take(std::move(port));
     const std::lock_guard guard{opened_wire().mutex};
     opened_wire().process = process;

@@ -37,9 +37,10 @@ class WireTimer {
         return deadline_.load(std::memory_order_relaxed);
     }
 
+    virtual ~WireTimer() = default;
+
   protected:
     WireTimer() = default;
-    ~WireTimer() = default;
     WireTimer(const WireTimer&) = delete;
     WireTimer& operator=(const WireTimer&) = delete;
 

@@ -13,7 +13,7 @@
 
 #include <fmt/format.h>
 
-#include "../roce/packet.hpp"
+#include "roce/packet.hpp"
 #include "layout/layout.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/log.hpp"
@@ -150,8 +150,8 @@ WirePort::WirePort(const WireInterface& interface, bool alone, std::unique_ptr<W
         base::log(base::LogLevel::warn, "wire", "no statistics page: {}", error.what());
     }
     watch_ = std::make_unique<base::ForkWatch>(*this);
-    engine_ = std::make_unique<WireEngine>(*this, this->socket(),
-                                           slots_ == nullptr ? -1 : slots_->door());
+    engine_.reset(
+        new WireEngine{*this, this->socket(), slots_ == nullptr ? -1 : slots_->door()});
     engine_->add(retry_);
 }
 

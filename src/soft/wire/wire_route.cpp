@@ -12,7 +12,7 @@
 #include <string_view>
 #include <utility>
 
-#include "../roce/packet.hpp"
+#include "roce/packet.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/log.hpp"
 #include "millrace/base/system_calls.hpp"

@@ -17,8 +17,8 @@
 #include <memory>
 #include <vector>
 
-#include "../roce/icrc.hpp"
-#include "../roce/outlet.hpp"
+#include "roce/icrc.hpp"
+#include "roce/outlet.hpp"
 #include "system/mapping.hpp"
 #include "system/spin_lock.hpp"
 #include "wire/packet_trace.hpp"

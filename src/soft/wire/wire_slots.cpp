@@ -74,6 +74,15 @@ struct DoorAddress {
     return describe(UdpAddress{ip, public_wire_port});
 }
 
+[[nodiscard]] struct flock byte_lock(std::uint32_t slot) noexcept {
+    struct flock lock {};
+    lock.l_type = F_WRLCK;
+    lock.l_whence = SEEK_SET;
+    lock.l_start = slot;
+    lock.l_len = 1;
+    return lock;
+}
+
 [[nodiscard]] bool is_of_this_user(int connection) noexcept {
     ucred peer{};
     socklen_t length = sizeof peer;
@@ -273,11 +282,7 @@ void WireSlots::lease(std::uint32_t ip) {
     for (std::uint32_t i = 0; i < wire_slots; ++i) {
         const std::uint32_t slot = (last + 1U + i) % wire_slots;
         if (slot == 0) continue;
-        flock lock{};
-        lock.l_type = F_WRLCK;
-        lock.l_whence = SEEK_SET;
-        lock.l_start = slot;
-        lock.l_len = 1;
+        struct flock lock = byte_lock(slot);
         if (::fcntl(lease_.get(), F_OFD_SETLK, &lock) != 0) {
             if (errno == EAGAIN || errno == EACCES) continue;
             base::throw_errno(errno, std::string{share_attempt}, describe_group(ip));
@@ -330,11 +335,7 @@ void WireSlots::admit() noexcept {
 std::uint32_t WireSlots::leased() const noexcept {
     std::uint32_t count = 1;  // one's own lock is in nobody's way
     for (std::uint32_t slot = 1; slot < wire_slots; ++slot) {
-        flock lock{};
-        lock.l_type = F_WRLCK;
-        lock.l_whence = SEEK_SET;
-        lock.l_start = slot;
-        lock.l_len = 1;
+        struct flock lock = byte_lock(slot);
         if (::fcntl(lease_.get(), F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK) ++count;
     }
     return count;
