@@ -35,6 +35,23 @@ struct WireAddress {
 /// It does: peers of this host, too, are reached by packets. Throws base::Error as above.
 [[nodiscard]] bool wire_is_always();
 
+/// What this host has for the wire that MILLRACE_WIRE names, or `auto`.
+struct WireOutlook {
+    enum class Port : std::uint8_t {
+        free,
+        shared,  ///< by processes of this user
+        taken,   ///< by others: the wire then uses a private one
+    };
+    std::string address;              ///< "10.0.0.1"
+    Port port = Port::free;           ///< UDP port 4791 of it
+    std::uint32_t interface_mtu = 0;  ///< bytes
+    std::uint32_t packet_bytes = 0;   ///< that a packet carries; 0: no packet fits
+    std::uint32_t receive_buffer = 0; ///< bytes that the system grants a socket
+    bool cuts = false;                ///< the kernel cuts what is sent at once into packets
+};
+/// Takes no part. Throws base::Error: there is no such address, or the system refuses.
+[[nodiscard]] WireOutlook look_at_wire();
+
 /// Throws base::Error (invalid_argument) unless MILLRACE_WIRE may say `text`.
 void check_wire(std::string_view text);
 

@@ -149,6 +149,7 @@ WirePort::WirePort(const WireInterface& interface, const WireChoice& choice,
     } catch (const std::exception& error) {
         base::log(base::LogLevel::warn, "wire", "no statistics page: {}", error.what());
     }
+    rest();  // who looks sees at once who has the port
     watch_ = std::make_unique<base::ForkWatch>(*this);
     engine_.reset(
         new WireEngine{*this, this->socket(), slots_ == nullptr ? -1 : slots_->door()});
@@ -315,9 +316,13 @@ void WirePort::round_ended(std::int64_t) noexcept {
 
 void WirePort::rest() noexcept {
     if (page_ == nullptr) return;
-    std::array<std::uint64_t, wire_count_kinds> values{};
-    for (std::size_t i = 0; i < values.size(); ++i) {
+    std::array<std::uint64_t, wire_figures.size()> values{};
+    for (std::size_t i = 0; i < wire_count_kinds; ++i) {
         values[i] = counts_.value(static_cast<WireCount>(i));
+    }
+    if (slots_ != nullptr) {
+        values[wire_count_kinds] = slots_->slot();
+        values[wire_count_kinds + 1] = slots_->leased();
     }
     page_->set(values);
 }

@@ -41,6 +41,9 @@ class WireSlots {
     /// members do not answer; the kernel refuses.
     [[nodiscard]] static std::unique_ptr<WireSlots> join(std::uint32_t ip);
 
+    /// Processes of this user have a group there. Joins none.
+    [[nodiscard]] static bool has_members(std::uint32_t ip) noexcept;
+
     [[nodiscard]] std::uint32_t slot() const noexcept { return slot_; }
     /// What arrives for this process, and what it sends from.
     [[nodiscard]] int socket() const noexcept { return sockets_[slot_].get(); }
