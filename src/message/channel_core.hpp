@@ -549,7 +549,7 @@ struct Channel::Core {
     bool is_not_plain = false;  ///< ended_receiving, or assembled_whole
     ring::Bell bell;
     bool fences_here =
-        false;  ///< over the soft device: the peer makes no far fences when it sleeps
+        false;  ///< in one machine: the peer makes no far fences when it sleeps
     base::Status ended_sending = base::Status::ok;
     base::Status ended_receiving = base::Status::ok;
     FrameReader reader;
