@@ -117,6 +117,11 @@ struct Packet {
     std::span<const std::uint8_t> payload;
 };
 
+/// It answers a requester; a responder gets all others.
+[[nodiscard]] constexpr bool is_answer(Kind kind) noexcept {
+    return kind >= Kind::read_response_first && kind <= Kind::atomic_acknowledge;
+}
+
 /// Bytes of a packet's headers; 0: there is no such opcode.
 [[nodiscard]] std::size_t header_bytes(Service service, Kind kind) noexcept;
 

@@ -51,6 +51,9 @@ struct RequesterAttributes {
     std::uint32_t window = 128;     ///< packets under way, at most 2^22
 };
 
+/// Responses that one request of a READ asks for.
+inline constexpr std::uint32_t most_read_packets = 32;
+
 struct RequesterCounts {
     std::uint64_t packets = 0;        ///< sent, again or not
     std::uint64_t repeated = 0;       ///< of these, sent again
@@ -112,29 +115,29 @@ class Requester {
     }
     [[nodiscard]] bool is_awaited() const noexcept { return unacknowledged_ != sent_psn_; }
     [[nodiscard]] bool is_between(std::uint32_t psn) const noexcept;
-    [[nodiscard]] std::uint32_t packets_of(const Request& request) const noexcept;
+    [[nodiscard]] std::uint32_t size_at(const Entry& entry, std::uint32_t packet) const noexcept;
 
-    void begin(Entry& entry) noexcept;
     [[nodiscard]] bool may_begin(const Entry& entry) const noexcept;
+    void begin(Entry& entry) noexcept;
+    [[nodiscard]] bool may_read() const noexcept;
     Sent send_next(Outlet& outlet) noexcept;
-    Sent send_message(Entry& entry, Outlet& outlet) noexcept;
-    Sent send_read(Entry& entry, Outlet& outlet) noexcept;
-    Sent send_atomic(Entry& entry, Outlet& outlet) noexcept;
+    Sent send_message(const Entry& entry, Outlet& outlet) noexcept;
+    Sent send_read(const Entry& entry, Outlet& outlet) noexcept;
+    Sent send_atomic(const Entry& entry, Outlet& outlet) noexcept;
     void sent(const Entry& entry, std::uint32_t packets) noexcept;
-    [[nodiscard]] Packet bth(Kind kind) const noexcept;
-    void run_local(Entry& entry) noexcept;
+    void head(Packet& packet, Kind kind) const noexcept;
+    void run_local() noexcept;
 
     void acknowledged(const Packet& packet, std::int64_t now) noexcept;
-    void refused(std::uint32_t psn, Refusal why, std::int64_t now) noexcept;
+    void refused(Refusal why) noexcept;
     void not_ready(std::uint8_t timer, std::int64_t now) noexcept;
     void responded(const Packet& packet, std::int64_t now) noexcept;
-    [[nodiscard]] bool advance(std::uint32_t psn) noexcept;
+    [[nodiscard]] bool advance(std::uint32_t psn, std::int64_t now) noexcept;
     void progressed(std::int64_t now) noexcept;
     void complete_first() noexcept;
-    void lacks_response(std::int64_t now) noexcept;
-    void repeat(std::int64_t now) noexcept;
+    void lacks_response() noexcept;
+    void repeat() noexcept;
     void go_back() noexcept;
-    void expire(std::int64_t now) noexcept;
     void fail_first(Status status) noexcept;
     void restart_timer(std::int64_t now) noexcept;
 

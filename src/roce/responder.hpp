@@ -87,8 +87,8 @@ class Responder {
         std::uint32_t psn;  ///< of the next packet
         std::uint32_t message_sequence;
         std::uint32_t remote_key;
-        std::uint32_t length;   ///< of the READ
-        std::uint32_t offset;   ///< of the next packet
+        std::uint32_t length;  ///< of the READ
+        std::uint32_t offset;  ///< of the next packet
         std::uint64_t address;  ///< of the READ
         std::uint64_t original;
     };
@@ -104,15 +104,21 @@ class Responder {
     void repeated(const Packet& packet, std::int64_t now) noexcept;
     void repeat_read(const Packet& packet) noexcept;
     void repeat_atomic(const Packet& packet) noexcept;
+    void done(std::uint32_t packets) noexcept;
     void acknowledge(std::int64_t now) noexcept;
+    void missed(std::uint32_t psn) noexcept;
     void refuse(Outcome outcome) noexcept;
     void refuse(Refusal why) noexcept;
+    [[nodiscard]] bool will_answer(std::uint32_t psn) const noexcept;
     [[nodiscard]] bool has_room(bool is_repeated) const noexcept;
     void queue(const Answer& answer) noexcept;
+    void answered() noexcept;
+    [[nodiscard]] std::uint32_t packets_of(std::uint32_t length) const noexcept;
+    bool send_answers(Outlet& outlet) noexcept;
     bool send_read(Answer& answer, Outlet& outlet) noexcept;
     bool send_atomic(const Answer& answer, Outlet& outlet) noexcept;
     bool send_acknowledgement(std::uint8_t syndrome, std::uint32_t psn, Outlet& outlet) noexcept;
-    [[nodiscard]] Packet bth(Kind kind, std::uint32_t psn) const noexcept;
+    void head(Packet& packet, Kind kind, std::uint32_t psn) const noexcept;
     [[nodiscard]] Answer& answer(std::uint32_t index) const noexcept {
         return answers_[index & answer_mask_];
     }
@@ -128,7 +134,8 @@ class Responder {
     bool awaits_repetition_ = false;  ///< of the expected PSN: no further refusal of what follows
     bool must_acknowledge_ = false;
     bool must_refuse_ = false;
-    std::uint8_t refusal_ = 0;  ///< syndrome
+    std::uint8_t refusal_ = 0;         ///< syndrome
+    std::uint32_t furthest_missed_ = 0;  ///< PSN that came too early, while a refusal waits
     std::int64_t acknowledgement_due_ = never;
 
     std::uint32_t answer_mask_;

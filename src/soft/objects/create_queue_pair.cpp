@@ -201,7 +201,7 @@ void set_up_datagrams(SendHeld held, QueuePair& qp, const ibv_qp_init_attr& want
     qp.on_cable = flights.get();
     const DatagramSender::Of of{qp.block,        qp.end,      qp.sends(held).attributes.qkey,
                                 qp.asymmetric(), qp.counters, *qp.owner->process};
-    qp.transport = std::make_unique<DatagramSender>(of, std::move(flights));
+    qp.take_transport(held, std::make_unique<DatagramSender>(of, std::move(flights)));
     qp.receive_source.ring = qp.datagram->ring();
     qp.receive_source.mask = qp.datagram->mask();
     qp.receive_source.collects_from = qp.pool;
@@ -356,6 +356,7 @@ int end_queue_pair(ibv_qp* public_qp) noexcept {
         qp->await_landing();
         qp->on_cable->withdraw();
     }
+    qp->leave_wire();
     {
         const auto held = qp->sends.hold();
         qp->execute_at_once(held, false);

@@ -50,7 +50,7 @@ CopyResult Executor::call_for_copies() noexcept {
     std::atomic<std::uint32_t>& wishes = receiver_.end.block.fault->wishes;
     if ((wishes.fetch_or(wish_copies, std::memory_order_release) & wish_copies) == 0) {
         tell_copies_denied(peer_->pid());
-        ring_async(receiver_);
+        receiver_.ring_async(peer_, *counters_);
     }
     return copies_refused_ ? CopyResult::busy : CopyResult::denied;
 }

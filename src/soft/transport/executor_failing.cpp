@@ -1,38 +1,24 @@
 // What becomes of requests that do not arrive: both ends are told, or of an unreliable one the
 // sender alone.
 #include <cstdint>
-#include <utility>
 
 #include "transport/executor.hpp"
 
 namespace millrace::soft {
-
-void Executor::ring_async(Side& side) noexcept {
-    const End& end = side.end;
-    const int bell =
-        end.mine ? end.bell_async
-                 : side.bell_async.descriptor(
-                       *peer_, end.block.control->bell_async.load(std::memory_order_relaxed));
-    if (bell < 0) return;
-    counters_->add(Count::bell);
-    ring_bell(bell);
-}
 
 Progress Executor::fail(ibv_wc_status sender, ibv_wc_status receiver, const Reason& why) noexcept {
     failure_ = sender;
     reason_ = why;
     // An unreliable receiver's queue pair only fails for what is wrong with its own memory.
     if (receiver != IBV_WC_SUCCESS && (reliable_ || receiver == IBV_WC_LOC_PROT_ERR)) {
-        FaultLine& fault = *receiver_.end.block.fault;
-        fault.receive_slot.store(std::exchange(claimed_, 0), std::memory_order_relaxed);
-        fault.receive_reason.store(reason_.word(), std::memory_order_relaxed);
-        fault.receive_amount.store(reason_.amount, std::memory_order_relaxed);
-        fault.receive.store(1U + static_cast<std::uint32_t>(receiver), std::memory_order_release);
-        full_fence();
-        receiver_.completions.ring(true);
-        ring_async(receiver_);
+        receiver_.fail(receiver, reason_);
     }
     return Progress::failed;
+}
+
+Progress Executor::refused() noexcept {
+    const Refusal& refusal = receiver_.refusal();
+    return fail(refusal.sender, refusal.receiver, refusal.why);
 }
 
 Progress Executor::copy_failed(CopyResult result, ibv_wc_status sender,
@@ -86,7 +72,7 @@ Progress Executor::lose(const Request& request, std::uint64_t landing) noexcept 
         request.opcode == IBV_WR_RDMA_WRITE || request.opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
     if (writes && receiver_ready() && gather(request, 0, local.data(), count, total) &&
         landing < total && total <= max_message_bytes &&
-        (access_->load(std::memory_order_relaxed) & needed) != 0 &&
+        receiver_.grants(needed) &&
         receiver_.keys.find(request.remote_key, request.remote_address, total, needed, remote.at)) {
         remote.length = landing;
         static_cast<void>(copy(&remote, 1, local.data(), count, landing));

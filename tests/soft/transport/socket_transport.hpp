@@ -295,7 +295,7 @@ class SocketTransport final : public soft::Transport {
 inline void carry_by_socket(ibv_qp* qp, int socket) {
     auto& own = *static_cast<soft::QueuePair*>(qp);
     const auto held = own.sends.hold();
-    own.transport = std::make_unique<SocketTransport>(own, socket);
+    held->transport = std::make_unique<SocketTransport>(own, socket);
 }
 
 }  // namespace millrace::test
