@@ -23,14 +23,17 @@ struct WireAddress {
 [[nodiscard]] std::optional<WireAddress> wire_at(ibv_context* context,
                                                  const ibv_gid& local) noexcept;
 
-/// Turns the wire on as MILLRACE_WIRE=auto does, unless that says something itself. True: it is on
-/// from the next opening of the device on, or was already. False: the device is open without it.
+/// Turns the wire on as MILLRACE_WIRE=auto does, at this host's address `at` (::ffff:a.b.c.d) if it
+/// has that, unless MILLRACE_WIRE says something itself. True: it is on from the next opening of the
+/// device on, or was already. False: the device is open without it, or MILLRACE_WIRE is "off".
 /// Throws base::Error: what MILLRACE_WIRE says cannot be. Any thread.
-[[nodiscard]] bool turn_wire_on();
+[[nodiscard]] bool turn_wire_on(const ibv_gid& at);
 
-/// "" while the wire is off, "auto", or the address that MILLRACE_WIRE names ("127.0.0.2"): programs
-/// that say the same of it share memory. Throws base::Error as above.
+/// "" while the wire is off, else what MILLRACE_WIRE says ("127.0.0.2", "auto"): programs that say
+/// the same of it share memory, unless it ends in ",always". Throws base::Error as above.
 [[nodiscard]] std::string wire_in_words();
+/// It does: peers of this host, too, are reached by packets. Throws base::Error as above.
+[[nodiscard]] bool wire_is_always();
 
 /// Throws base::Error (invalid_argument) unless MILLRACE_WIRE may say `text`.
 void check_wire(std::string_view text);

@@ -35,7 +35,8 @@ constexpr std::string_view find_attempt = "find the wire's address";
     throw base::Error{base::ErrorCode::invalid_argument, "turn on the wire",
                       fmt::format("MILLRACE_WIRE={}", text), std::move(cause),
                       "set it to auto, to an IPv4 address of this host (127.0.0.2), or to an "
-                      "address and a UDP port (10.0.0.1:5000)"};
+                      "address and a UDP port (10.0.0.1:5000); ,always after it has peers of this "
+                      "host reached by packets, too"};
 }
 
 [[nodiscard]] std::optional<std::uint32_t> ip_of(std::string_view text) {
@@ -135,19 +136,25 @@ std::optional<ibv_mtu> wire_mtu(std::uint32_t interface_mtu) noexcept {
 
 WireChoice parse_wire(std::string_view text) {
     if (text.empty() || text == "off") return {};
-    if (text == "auto") return {WireChoice::Kind::automatic, {}};
-    WireChoice choice{WireChoice::Kind::named, {}};
+    constexpr std::string_view mark = ",always";
+    const std::string_view whole = text;
+    WireChoice choice{WireChoice::Kind::named, {}, text.ends_with(mark)};
+    if (choice.always) text.remove_suffix(mark.size());
+    if (text == "auto") {
+        choice.kind = WireChoice::Kind::automatic;
+        return choice;
+    }
     const auto colon = text.find(':');
     if (colon != text.npos && text.find(':', colon + 1) != text.npos) {
-        refuse_choice(text, "the wire has IPv4 addresses only");
+        refuse_choice(whole, "the wire has IPv4 addresses only");
     }
     const auto ip = ip_of(text.substr(0, colon));
-    if (!ip) refuse_choice(text, "that is neither auto nor an IPv4 address in numbers");
-    if (*ip == 0 || *ip >> 28 >= 0xe) refuse_choice(text, "that is no address of one host");
+    if (!ip) refuse_choice(whole, "that is neither auto nor an IPv4 address in numbers");
+    if (*ip == 0 || *ip >> 28 >= 0xe) refuse_choice(whole, "that is no address of one host");
     choice.address.ip = *ip;
     if (colon != text.npos) {
         const auto port = number_of<std::uint16_t>(text.substr(colon + 1));
-        if (!port || *port == 0) refuse_choice(text, "a UDP port is a number of 1 to 65535");
+        if (!port || *port == 0) refuse_choice(whole, "a UDP port is a number of 1 to 65535");
         choice.address.port = *port;
     }
     return choice;
@@ -156,22 +163,24 @@ WireChoice parse_wire(std::string_view text) {
 WireChoice wire_of_environment() {
     const char* const set = std::getenv("MILLRACE_WIRE");
     if (set != nullptr && *set != '\0') return parse_wire(set);
-    return is_wire_turned_on() ? WireChoice{WireChoice::Kind::automatic, {}} : WireChoice{};
+    const auto ip = wire_turned_on_at();
+    return ip ? WireChoice{WireChoice::Kind::automatic, {*ip, 0}} : WireChoice{};
 }
 
 WireInterface find_wire_interface(const WireChoice& choice) {
     const std::uint32_t wanted = choice.address.ip;
     std::optional<WireInterface> found;
-    if (choice.kind == WireChoice::Kind::automatic) {
-        found = first_interface([](const WireInterface& one) { return !one.is_loopback; });
-        if (!found) {
-            found = first_interface([](const WireInterface& one) { return one.is_loopback; });
-        }
-    } else {
+    if (wanted != 0) {
         found = first_interface([wanted](const WireInterface& one) { return one.ip == wanted; });
         if (!found && is_loopback(wanted)) {  // all of 127.0.0.0/8 is this host
             found = first_interface([](const WireInterface& one) { return one.is_loopback; });
             if (found) found->ip = wanted;
+        }
+    }
+    if (!found && choice.kind == WireChoice::Kind::automatic) {
+        found = first_interface([](const WireInterface& one) { return !one.is_loopback; });
+        if (!found) {
+            found = first_interface([](const WireInterface& one) { return one.is_loopback; });
         }
     }
     if (found) return *found;

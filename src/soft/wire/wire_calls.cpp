@@ -20,8 +20,8 @@ namespace {
 
 struct Opened {
     std::mutex mutex;
-    bool is_on = false;              ///< for what opens the device from now on
-    std::weak_ptr<Process> process;  ///< that opened it last
+    std::optional<std::uint32_t> at;  ///< for what opens the device from now on
+    std::weak_ptr<Process> process;   ///< that opened it last
 };
 
 /// Never destroyed: a program may connect after main.
@@ -32,9 +32,9 @@ struct Opened {
 
 }  // namespace
 
-bool is_wire_turned_on() noexcept {
+std::optional<std::uint32_t> wire_turned_on_at() noexcept {
     const std::lock_guard guard{opened_wire().mutex};
-    return opened_wire().is_on;
+    return opened_wire().at;
 }
 
 void give_wire(const std::shared_ptr<Process>& process, std::shared_ptr<WirePort> port) {
@@ -55,7 +55,7 @@ void give_wire(const std::shared_ptr<Process>& process, std::shared_ptr<WirePort
     opened_wire().process = process;
 }
 
-bool turn_wire_on() {
+bool turn_wire_on(const ibv_gid& at) {
     const char* const set = std::getenv("MILLRACE_WIRE");
     const bool says_itself = set != nullptr && *set != '\0';
     const bool says_off = says_itself && parse_wire(set).kind == WireChoice::Kind::off;
@@ -64,20 +64,24 @@ bool turn_wire_on() {
         process != nullptr && process->node().usable()) {
         return process->wire() != nullptr;
     }
-    if (!says_itself) opened_wire().is_on = true;
+    const auto address = udp_address_of(at);
+    if (!says_itself) opened_wire().at = address ? address->ip : 0;
     return !says_off;
 }
 
 std::string wire_in_words() {
     const WireChoice choice = wire_of_environment();
+    const char* const mark = choice.always ? ",always" : "";
     switch (choice.kind) {
         case WireChoice::Kind::off: return {};
-        case WireChoice::Kind::automatic: return "auto";
+        case WireChoice::Kind::automatic: return std::string{"auto"} + mark;
         case WireChoice::Kind::named: break;
     }
     const std::string all = describe(choice.address);
-    return choice.address.port == 0 ? all.substr(0, all.find(':')) : all;
+    return (choice.address.port == 0 ? all.substr(0, all.find(':')) : all) + mark;
 }
+
+bool wire_is_always() { return wire_of_environment().always; }
 
 void check_wire(std::string_view text) { static_cast<void>(parse_wire(text)); }
 

@@ -56,8 +56,8 @@ class WirePort final : private WireWatch {
     /// Takes the public port, or where that is taken a private one. Not `off`.
     [[nodiscard]] static std::shared_ptr<WirePort> open(const WireChoice& choice);
     /// By `open`. Without slots `socket` is a private one.
-    WirePort(const WireInterface& interface, bool alone, std::unique_ptr<WireSlots> slots,
-             Descriptor socket);
+    WirePort(const WireInterface& interface, const WireChoice& choice,
+             std::unique_ptr<WireSlots> slots, Descriptor socket);
     ~WirePort();
     WirePort(const WirePort&) = delete;
     WirePort& operator=(const WirePort&) = delete;
@@ -70,6 +70,8 @@ class WirePort final : private WireWatch {
     [[nodiscard]] ibv_mtu mtu() const noexcept { return mtu_; }
     /// The address is the process's only one, as it was named.
     [[nodiscard]] bool is_alone() const noexcept { return alone_; }
+    /// Peers of this host, too, are reached by packets.
+    [[nodiscard]] bool is_always() const noexcept { return always_; }
     /// Reached by peers of its kind only, as its GID says.
     [[nodiscard]] bool is_private() const noexcept { return slots_ == nullptr; }
     /// What the node's number must leave by 64; nothing: any.
@@ -140,6 +142,7 @@ class WirePort final : private WireWatch {
     const WireInterface interface_;
     const ibv_mtu mtu_;
     const bool alone_;
+    const bool always_;
     const std::unique_ptr<WireSlots> slots_;
     Descriptor socket_;
     const UdpAddress own_;

@@ -93,6 +93,7 @@ WireRoute::WireRoute(const WireExit& exit, const UdpAddress& to, bool segments)
 }
 
 std::uint8_t* WireRoute::begin(std::size_t bytes) noexcept {
+    if (!exit_.usable.load(std::memory_order_relaxed)) return nullptr;
     const std::size_t all = bytes + roce::icrc_bytes;
     if (used_ + all > arena_bytes || run_count_ == most_runs) {
         if (!send_all()) {
