@@ -9,6 +9,7 @@
 #include <array>
 #include <cerrno>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <mutex>
 
@@ -16,7 +17,6 @@
 
 #include "descriptor.hpp"
 #include "millrace/base/error.hpp"
-#include "millrace/base/log.hpp"
 #include "millrace/verbs/device.hpp"
 #include "sockets.hpp"
 
@@ -74,11 +74,39 @@ bool is_of_this_host(SocketAddress address) noexcept {
     }
 }
 
-/// MILLRACE_WIRE decides where it says anything.
-bool may_turn_on() { return verbs::soft_wire().empty() && verbs::find_device().is_soft(); }
+std::string_view said_of_wire() noexcept {
+    const char* const said = std::getenv("MILLRACE_WIRE");
+    return said != nullptr ? said : "";
+}
 
-void turn_on(const Address& address, std::string_view because) {
-    const bool is_on = verbs::turn_soft_wire_on();
+/// MILLRACE_WIRE decides where it says anything.
+bool may_turn_on() { return said_of_wire().empty() && verbs::find_device().is_soft(); }
+
+ibv_gid gid_of(const SocketAddress& address) noexcept {
+    ibv_gid gid{};
+    if (address.storage.ss_family == AF_INET) {
+        sockaddr_in plain;
+        std::memcpy(&plain, &address.storage, sizeof plain);
+        std::copy(mapped.begin(), mapped.end(), gid.raw);
+        std::memcpy(gid.raw + mapped.size(), &plain.sin_addr, sizeof plain.sin_addr);
+    }
+    return gid;
+}
+
+/// Where what this host sends to `peer` comes from; zeros where the system does not say.
+ibv_gid own_address_towards(const SocketAddress& peer) {
+    const Descriptor probe{::socket(peer.storage.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0)};
+    SocketAddress own;
+    own.size = sizeof own.storage;
+    if (!probe.valid() || ::connect(probe.get(), peer.raw(), peer.size) != 0 ||
+        getsockname(probe.get(), reinterpret_cast<sockaddr*>(&own.storage), &own.size) != 0) {
+        return {};
+    }
+    return gid_of(own);
+}
+
+void turn_on(const Address& address, const ibv_gid& at, std::string_view because) {
+    const bool is_on = verbs::turn_soft_wire_on(at);
     Reasons& all = reasons();
     const std::lock_guard guard{all.mutex};
     if (is_on) {
@@ -93,20 +121,6 @@ void turn_on(const Address& address, std::string_view because) {
 
 }  // namespace
 
-ibv_gid gid_of(const Address& address) noexcept {
-    ibv_gid gid{};
-    if (address.kind() != Address::Kind::tcp) return gid;
-    in_addr four{};
-    in6_addr six{};
-    if (inet_pton(AF_INET, address.host().c_str(), &four) == 1) {
-        std::copy(mapped.begin(), mapped.end(), gid.raw);
-        std::memcpy(gid.raw + mapped.size(), &four, sizeof four);
-    } else if (inet_pton(AF_INET6, address.host().c_str(), &six) == 1) {
-        std::memcpy(gid.raw, &six, sizeof six);
-    }
-    return gid;
-}
-
 std::string text_of(const ibv_gid& gid) {
     std::array<char, INET6_ADDRSTRLEN> text{};
     const bool is_four = is_ipv4(gid);
@@ -120,20 +134,14 @@ void prepare_to_connect(const Address& address) {
     const std::vector<SocketAddress> all = resolve(address, false, "connect");
     // A name of this host and another ("localhost" has two) is this host's.
     if (std::ranges::any_of(all, is_of_this_host)) return;
-    turn_on(address, "which is no address of this host");
+    turn_on(address, own_address_towards(all.front()), "which is no address of this host");
 }
 
 void prepare_to_listen(const Address& address) {
     if (address.kind() != Address::Kind::tcp || address.host().empty() || !may_turn_on()) return;
-    if (std::ranges::any_of(resolve(address, true, "listen"), names_no_host)) return;
-    try {
-        turn_on(address, "by which other hosts reach this one");
-    } catch (const base::Error& error) {
-        base::log(base::LogLevel::warn, "connect", "peers of this machine alone: {}", error.what());
-        Reasons& all = reasons();
-        const std::lock_guard guard{all.mutex};
-        all.off = error.what();
-    }
+    const std::vector<SocketAddress> all = resolve(address, true, "listen");
+    if (std::ranges::any_of(all, names_no_host)) return;
+    turn_on(address, gid_of(all.front()), "by which other hosts reach this one");
 }
 
 std::string why_wire_is_on() {
@@ -145,6 +153,8 @@ std::string why_wire_is_on() {
 }
 
 std::string why_no_wire() {
+    if (const auto said = said_of_wire(); !said.empty())
+        return fmt::format("MILLRACE_WIRE={}", said);
     Reasons& all = reasons();
     const std::lock_guard guard{all.mutex};
     return all.off;

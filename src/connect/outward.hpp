@@ -11,19 +11,15 @@
 
 namespace millrace::connect {
 
-/// The GID of an address of TCP, IPv4-mapped or IPv6; all zeros: it is none, or a name.
-[[nodiscard]] ibv_gid gid_of(const Address& address) noexcept;
 /// "10.77.0.1" of an IPv4-mapped one, and of a soft device's whose wire has another port than
 /// RoCE's; else as IPv6 addresses are written.
 [[nodiscard]] std::string text_of(const ibv_gid& gid);
 
 /// Turns the wire on, where the default device is the soft one, and `address` is one that no
-/// process of this machine listens on. Throws Error: its host is not known, or the wire cannot be
-/// had.
+/// process of this machine listens on. Throws Error: its host is not known.
 void prepare_to_connect(const Address& address);
 /// The same where `address` names one by which other hosts reach this one. An address that means
-/// all of them does not: most such listeners serve this machine alone. That the wire cannot be had
-/// is no error here, as peers of this machine need none.
+/// all of them does not: most such listeners serve this machine alone.
 void prepare_to_listen(const Address& address);
 
 /// Why the wire of this process is on, as a clause; or off. Empty: nothing is known of it.

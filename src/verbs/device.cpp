@@ -157,7 +157,7 @@ Device find_device(std::string_view name) {
 
 std::string soft_mode() { return soft::mode_in_words(); }
 std::string soft_wire() { return soft::wire_in_words(); }
-bool turn_soft_wire_on() { return soft::turn_wire_on(); }
+bool turn_soft_wire_on(const ibv_gid& at) { return soft::turn_wire_on(at); }
 
 bool Device::is_soft() const noexcept { return device_is_soft(raw_, *path_); }
 
@@ -246,6 +246,10 @@ std::optional<WireAddress> Context::wire() const noexcept {
     const auto address = soft::wire_at(raw_, {});
     if (!address) return std::nullopt;
     return WireAddress{address->gid, address->gid_index, address->port};
+}
+
+void Context::take_arrivals(bool all) const noexcept {
+    if (path_ == &soft_control_path()) soft::take_arrivals(raw_, all);
 }
 
 bool Context::maps_remote() const noexcept {

@@ -225,8 +225,9 @@ class Link {
     /// The peer's last words, once peer() is `closed`.
     [[nodiscard]] std::span<const std::byte> last_words() const noexcept;
 
-    /// Looks at the socket when the last look is over 50 ms ago (a clock read otherwise). For the
-    /// empty path of polling loops: a busy side need not call it. Never blocks.
+    /// Looks at the socket when the last look is over 50 ms ago (a clock read otherwise), and takes
+    /// in what has come over the soft device's wire. For the empty path of polling loops: a busy
+    /// side need not call it. Never blocks.
     [[nodiscard]] PeerState peer() noexcept;
     /// Looks now (one system call).
     [[nodiscard]] PeerState peer_now() noexcept;

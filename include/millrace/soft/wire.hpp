@@ -35,6 +35,12 @@ struct WireAddress {
 /// It does: peers of this host, too, are reached by packets. Throws base::Error as above.
 [[nodiscard]] bool wire_is_always();
 
+/// Takes in what has come over the wire of the process that has opened `context`, as polling one of
+/// its completion queues does: for who polls memory, or has heard of the peer by another way. With
+/// `all`, what had come before the call is done when it returns, though another thread does it;
+/// without, nothing is waited for. Nothing where there is no wire. Any thread.
+void take_arrivals(ibv_context* context, bool all) noexcept;
+
 /// Throws base::Error (invalid_argument) unless MILLRACE_WIRE may say `text`.
 void check_wire(std::string_view text);
 

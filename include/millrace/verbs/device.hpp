@@ -52,9 +52,9 @@ struct WireAddress {
 /// What is said of the soft device's wire: "" (it is off), "auto", or the address that is the only
 /// one of this process's there. Any thread.
 [[nodiscard]] std::string soft_wire();
-/// Turns it on, as MILLRACE_WIRE=auto does. False: the device is open without it already. Throws
-/// Error. Any thread.
-bool turn_soft_wire_on();
+/// Turns it on, as MILLRACE_WIRE=auto does, at this host's address `at` (IPv4-mapped; all zeros: at
+/// one that is chosen). False: the device is open without it already. Throws Error. Any thread.
+bool turn_soft_wire_on(const ibv_gid& at);
 
 class Context;
 
@@ -115,6 +115,11 @@ class Context {
     [[nodiscard]] bool is_soft() const noexcept;
     /// How hosts elsewhere reach queue pairs of the soft device. Nothing: it has no wire.
     [[nodiscard]] std::optional<WireAddress> wire() const noexcept;
+    /// Over the soft device's wire, requests arrive when somebody looks: who polls a completion
+    /// queue, or a thread of the device, if nobody does. This looks, too: for who polls memory.
+    /// With `all` what had come before the call is in memory when it returns. Elsewhere it does
+    /// nothing.
+    void take_arrivals(bool all) const noexcept;
     /// False: QueuePair::map_remote gives nothing here, whatever it is asked for.
     [[nodiscard]] bool maps_remote() const noexcept;
     [[nodiscard]] ibv_context* raw() const noexcept { return raw_; }

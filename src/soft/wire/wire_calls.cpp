@@ -13,6 +13,7 @@
 #include "process/context.hpp"
 #include "process/port.hpp"
 #include "process/process.hpp"
+#include "system/cable_time.hpp"
 #include "wire/wire_port.hpp"
 
 namespace millrace::soft {
@@ -95,6 +96,17 @@ std::optional<WireAddress> wire_at(ibv_context* context, const ibv_gid& local) n
     const int index = index_of_gid(port->gid(), IBV_GID_TYPE_ROCE_V2);
     if (index < 0) return std::nullopt;
     return WireAddress{port->gid(), index, port->own().port};
+}
+
+void take_arrivals(ibv_context* context, bool all) noexcept {
+    WirePort* const port = context_of(context)->process->wire();
+    if (port == nullptr) return;
+    if (all) {
+        port->drain_whole(cable_now());
+    } else {
+        static_cast<void>(port->drain(cable_now()));
+    }
+    port->flush();
 }
 
 }  // namespace millrace::soft

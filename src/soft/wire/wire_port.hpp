@@ -93,6 +93,9 @@ class WirePort final : private WireWatch {
     /// Takes in what has arrived and hands it on; sends nothing by itself. False: another thread is
     /// at it. Any thread of the program; does not wait.
     bool drain(std::int64_t now) noexcept;
+    /// The same, and what had arrived before the call is done when it returns, also where another
+    /// thread is at it: waits for that, as `add`.
+    void drain_whole(std::int64_t now) noexcept;
     /// Sends what all routes have. Any thread.
     void flush() noexcept {
         if (waiting_.count() != 0) [[unlikely]]
