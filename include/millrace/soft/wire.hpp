@@ -32,6 +32,10 @@ struct WireAddress {
 /// that say the same of it share memory. Throws base::Error as above.
 [[nodiscard]] std::string wire_in_words();
 
+/// MILLRACE_WIRE ends in ",always": what could go by memory takes the wire as well, from a process
+/// to itself, too. For trying on one host what goes between two. Any thread.
+[[nodiscard]] bool wire_is_always() noexcept;
+
 /// Throws base::Error (invalid_argument) unless MILLRACE_WIRE may say `text`.
 void check_wire(std::string_view text);
 

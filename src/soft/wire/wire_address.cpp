@@ -135,8 +135,12 @@ std::optional<ibv_mtu> wire_mtu(std::uint32_t interface_mtu) noexcept {
 
 WireChoice parse_wire(std::string_view text) {
     if (text.empty() || text == "off") return {};
-    if (text == "auto") return {WireChoice::Kind::automatic, {}};
-    WireChoice choice{WireChoice::Kind::named, {}};
+    constexpr std::string_view suffix = ",always";
+    WireChoice choice{WireChoice::Kind::automatic};
+    choice.always = text.ends_with(suffix);
+    if (choice.always) text.remove_suffix(suffix.size());
+    if (text == "auto") return choice;
+    choice.kind = WireChoice::Kind::named;
     const auto colon = text.find(':');
     if (colon != text.npos && text.find(':', colon + 1) != text.npos) {
         refuse_choice(text, "the wire has IPv4 addresses only");
@@ -156,7 +160,7 @@ WireChoice parse_wire(std::string_view text) {
 WireChoice wire_of_environment() {
     const char* const set = std::getenv("MILLRACE_WIRE");
     if (set != nullptr && *set != '\0') return parse_wire(set);
-    return is_wire_turned_on() ? WireChoice{WireChoice::Kind::automatic, {}} : WireChoice{};
+    return is_wire_turned_on() ? WireChoice{WireChoice::Kind::automatic} : WireChoice{};
 }
 
 WireInterface find_wire_interface(const WireChoice& choice) {

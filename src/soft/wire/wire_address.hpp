@@ -51,9 +51,11 @@ struct WireChoice {
     enum class Kind : std::uint8_t { off, automatic, named };
     Kind kind = Kind::off;
     UdpAddress address{};  ///< port 0: 4791, and where that is taken any
+    /// Also to this process and this host, where memory would be the way.
+    bool always = false;
     friend bool operator==(const WireChoice&, const WireChoice&) = default;
 };
-/// "auto", "ADDRESS", "ADDRESS:PORT"; "" and "off" are off. Throws base::Error (invalid_argument).
+/// "auto", "ADDRESS", "ADDRESS:PORT", each with ",always" after it; "" and "off" are off. Throws base::Error (invalid_argument).
 [[nodiscard]] WireChoice parse_wire(std::string_view text);
 /// Of MILLRACE_WIRE, or as `turn_wire_on` (millrace/soft/wire.hpp) has said.
 [[nodiscard]] WireChoice wire_of_environment();

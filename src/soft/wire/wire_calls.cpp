@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "fabric/node.hpp"
+#include "millrace/base/error.hpp"
 #include "millrace/base/log.hpp"
 #include "millrace/soft/wire.hpp"
 #include "process/context.hpp"
@@ -70,13 +71,21 @@ bool turn_wire_on() {
 
 std::string wire_in_words() {
     const WireChoice choice = wire_of_environment();
-    switch (choice.kind) {
-        case WireChoice::Kind::off: return {};
-        case WireChoice::Kind::automatic: return "auto";
-        case WireChoice::Kind::named: break;
+    if (choice.kind == WireChoice::Kind::off) return {};
+    std::string words = "auto";
+    if (choice.kind == WireChoice::Kind::named) {
+        words = describe(choice.address);
+        if (choice.address.port == 0) words.resize(words.find(':'));
     }
-    const std::string all = describe(choice.address);
-    return choice.address.port == 0 ? all.substr(0, all.find(':')) : all;
+    return choice.always ? words + ",always" : words;
+}
+
+bool wire_is_always() noexcept {
+    try {
+        return wire_of_environment().always;
+    } catch (const base::Error&) {
+        return false;  // no device can be opened
+    }
 }
 
 void check_wire(std::string_view text) { static_cast<void>(parse_wire(text)); }

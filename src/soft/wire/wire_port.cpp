@@ -103,7 +103,6 @@ std::shared_ptr<WirePort> WirePort::open() {
 
 std::shared_ptr<WirePort> WirePort::open(const WireChoice& choice) {
     const WireInterface interface = find_wire_interface(choice);
-    const bool alone = choice.kind == WireChoice::Kind::named;
     std::unique_ptr<WireSlots> slots;
     Descriptor socket;
     const std::uint16_t wanted = choice.address.port;
@@ -128,14 +127,14 @@ std::shared_ptr<WirePort> WirePort::open(const WireChoice& choice) {
                       describe(address_of(socket.get())));
         }
     }
-    return std::make_shared<WirePort>(interface, alone, std::move(slots), std::move(socket));
+    return std::make_shared<WirePort>(interface, choice, std::move(slots), std::move(socket));
 }
 
-WirePort::WirePort(const WireInterface& interface, bool alone, std::unique_ptr<WireSlots> slots,
-                   Descriptor socket)
+WirePort::WirePort(const WireInterface& interface, const WireChoice& choice,
+                   std::unique_ptr<WireSlots> slots, Descriptor socket)
     : interface_{interface},
       mtu_{mtu_of(interface)},
-      alone_{alone},
+      choice_{choice},
       slots_{std::move(slots)},
       socket_{std::move(socket)},
       own_{address_of(this->socket())},

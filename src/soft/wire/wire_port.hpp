@@ -56,8 +56,8 @@ class WirePort final : private WireWatch {
     /// Takes the public port, or where that is taken a private one. Not `off`.
     [[nodiscard]] static std::shared_ptr<WirePort> open(const WireChoice& choice);
     /// By `open`. Without slots `socket` is a private one.
-    WirePort(const WireInterface& interface, bool alone, std::unique_ptr<WireSlots> slots,
-             Descriptor socket);
+    WirePort(const WireInterface& interface, const WireChoice& choice,
+             std::unique_ptr<WireSlots> slots, Descriptor socket);
     ~WirePort();
     WirePort(const WirePort&) = delete;
     WirePort& operator=(const WirePort&) = delete;
@@ -69,7 +69,11 @@ class WirePort final : private WireWatch {
     [[nodiscard]] const WireInterface& interface() const noexcept { return interface_; }
     [[nodiscard]] ibv_mtu mtu() const noexcept { return mtu_; }
     /// The address is the process's only one, as it was named.
-    [[nodiscard]] bool is_alone() const noexcept { return alone_; }
+    [[nodiscard]] bool is_alone() const noexcept {
+        return choice_.kind == WireChoice::Kind::named;
+    }
+    /// Also what could go by memory takes the wire.
+    [[nodiscard]] bool is_always() const noexcept { return choice_.always; }
     /// Reached by peers of its kind only, as its GID says.
     [[nodiscard]] bool is_private() const noexcept { return slots_ == nullptr; }
     /// What the node's number must leave by 64; nothing: any.
@@ -139,7 +143,7 @@ class WirePort final : private WireWatch {
 
     const WireInterface interface_;
     const ibv_mtu mtu_;
-    const bool alone_;
+    const WireChoice choice_;
     const std::unique_ptr<WireSlots> slots_;
     Descriptor socket_;
     const UdpAddress own_;
