@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "fabric/node.hpp"
+#include "millrace/base/error.hpp"
 #include "millrace/base/log.hpp"
 #include "millrace/soft/wire.hpp"
 #include "process/context.hpp"
