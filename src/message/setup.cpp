@@ -321,7 +321,7 @@ void Channel::Core::meet(const Facts& peer) {
 
     peer_page = {peer.control_address, peer.control_rkey};
     const bool far_fences = peer.far_fences != 0 && leaves_fences();
-    fences_here = !far_fences && link.endpoint().context().is_soft();
+    fences_here = !far_fences && link.queue_pair().shares_memory();
     sleeper->connect_to(peer_page + offsetof(ControlPage, wake_up), far_fences);
     bell = ring::Bell{window, page().wake_up, peer_page, far_fences};
     page().wake_up.progress.store(Progress::pack(writer.position(), reader.position()));
@@ -343,15 +343,18 @@ void Channel::Core::meet(const Facts& peer) {
 }
 
 namespace {
-[[nodiscard]] ChannelOptions completed(ChannelOptions options) {
+using EndpointFor = std::shared_ptr<connect::Endpoint>(const connect::Address&);
+
+[[nodiscard]] ChannelOptions completed(ChannelOptions options, EndpointFor endpoint_for,
+                                       const connect::Address& address) {
     check(options);
-    if (options.endpoint == nullptr) options.endpoint = connect::Endpoint::shared();
+    if (options.endpoint == nullptr) options.endpoint = endpoint_for(address);
     return options;
 }
 }  // namespace
 
 Listener Listener::listen(const connect::Address& address, ChannelOptions options) {
-    options = completed(std::move(options));
+    options = completed(std::move(options), connect::Endpoint::shared_to_listen, address);
     connect::Listener listener =
         connect::Listener::listen(address, link_options(options, channel_service));
     return Listener{std::move(listener), std::move(options)};
@@ -372,7 +375,7 @@ std::optional<Channel> Listener::try_accept() {
 }
 
 Connector::Connector(const connect::Address& address, ChannelOptions options)
-    : options_{completed(std::move(options))},
+    : options_{completed(std::move(options), connect::Endpoint::shared_to_connect, address)},
       connector_{address, link_options(options_, channel_service)} {}
 Connector::Connector(Connector&&) noexcept = default;
 Connector& Connector::operator=(Connector&&) noexcept = default;

@@ -56,6 +56,13 @@ class Endpoint {
     /// the first to use Millrace should have called this before: a child cannot finish what a
     /// thread that it does not have was making.
     [[nodiscard]] static std::shared_ptr<Endpoint> shared();
+    /// The same, for who is about to connect to `address`, or to listen there. Where the default
+    /// device is the soft one, no MILLRACE_WIRE says otherwise, and `address` is of another host
+    /// (connecting), or one by which other hosts reach this one (listening; not ":7000", which is
+    /// all of them), the device's wire is turned on first. Throws Error, also where a wire is
+    /// needed and cannot be had. Connecting, it asks the resolver for names.
+    [[nodiscard]] static std::shared_ptr<Endpoint> shared_to_connect(const Address& address);
+    [[nodiscard]] static std::shared_ptr<Endpoint> shared_to_listen(const Address& address);
     /// Another one on the same open device, with a protection domain of its own: keys of the one
     /// mean nothing to queue pairs of the other. Throws Error (resource_exhausted).
     [[nodiscard]] std::shared_ptr<Endpoint> with_own_domain() const;
@@ -218,8 +225,9 @@ class Link {
     /// The peer's last words, once peer() is `closed`.
     [[nodiscard]] std::span<const std::byte> last_words() const noexcept;
 
-    /// Looks at the socket when the last look is over 50 ms ago (a clock read otherwise). For the
-    /// empty path of polling loops: a busy side need not call it. Never blocks.
+    /// Looks at the socket when the last look is over 50 ms ago (a clock read otherwise), and takes
+    /// in what has come over the soft device's wire. For the empty path of polling loops: a busy
+    /// side need not call it. Never blocks.
     [[nodiscard]] PeerState peer() noexcept;
     /// Looks now (one system call).
     [[nodiscard]] PeerState peer_now() noexcept;

@@ -9,6 +9,9 @@
 #include <string>
 #include <string_view>
 
+#include "millrace/base/error.hpp"
+#include "millrace/base/language.hpp"
+
 namespace millrace::soft {
 
 /// How hosts elsewhere name this process's queue pairs.
@@ -42,15 +45,21 @@ struct WireOutlook {
         shared,  ///< by processes of this user
         taken,   ///< by others: the wire then uses a private one
     };
-    std::string address;              ///< "10.0.0.1"
-    Port port = Port::free;           ///< UDP port 4791 of it
-    std::uint32_t interface_mtu = 0;  ///< bytes
-    std::uint32_t packet_bytes = 0;   ///< that a packet carries; 0: no packet fits
-    std::uint32_t receive_buffer = 0; ///< bytes that the system grants a socket
-    bool cuts = false;                ///< the kernel cuts what is sent at once into packets
+    std::string address;               ///< "10.0.0.1"
+    Port port = Port::free;            ///< UDP port 4791 of it
+    std::uint32_t interface_mtu = 0;   ///< bytes
+    std::uint32_t packet_bytes = 0;    ///< that a packet carries; 0: no packet fits
+    std::uint32_t receive_buffer = 0;  ///< bytes that the system grants a socket
+    bool cuts = false;                 ///< the kernel cuts what is sent at once into packets
 };
 /// Takes no part. Throws base::Error: there is no such address, or the system refuses.
 [[nodiscard]] WireOutlook look_at_wire();
+
+/// Takes in what has come over the wire of the process that has opened `context`, as polling one of
+/// its completion queues does: for who polls memory, or has heard of the peer by another way. With
+/// `all`, what had come before the call is done when it returns, though another thread does it;
+/// without, nothing is waited for. Nothing where there is no wire. Any thread.
+void take_arrivals(ibv_context* context, bool all) noexcept;
 
 /// Throws base::Error (invalid_argument) unless MILLRACE_WIRE may say `text`.
 void check_wire(std::string_view text);

@@ -213,7 +213,8 @@ struct QueuePair : ExtendableQueuePair {
     void look_after_arrival(SendHeld held) noexcept;
     /// Its peer is there: tells the program once.
     void tell_established() noexcept;
-    /// To RESET or its end, without locks: nothing of a connection on the wire calls it any more.
+    /// Of a connection to RESET, or of any queue pair at its end, without locks: it has no transport,
+    /// and what came over the wire calls it no more.
     void leave_wire() noexcept;
     /// In SQD, is what was posted before not complete yet?
     [[nodiscard]] bool draining() const noexcept { return draining_; }

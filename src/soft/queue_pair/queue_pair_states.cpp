@@ -248,7 +248,7 @@ int to_reset(QueuePair& qp) noexcept {
         }
         qp.set_state(held, IBV_QPS_ERR);
     }
-    qp.leave_wire();
+    if (qp.datagram == nullptr) qp.leave_wire();
     heavy_fence();
     if (!qp.wait_for_executors()) return EBUSY;  // a stopped executor may still write here
     qp.owner->process->windows().leave(qp.block.windows);

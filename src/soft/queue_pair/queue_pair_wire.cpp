@@ -14,6 +14,7 @@
 #include "queue_pair/queue_pair.hpp"
 #include "transport/mode.hpp"
 #include "wire/connected.hpp"
+#include "wire/destination.hpp"
 #include "wire/wire_port.hpp"
 
 namespace millrace::soft {
@@ -40,20 +41,6 @@ class OwnerOnWire final : public WireOwner {
     QueuePair& qp_;
 };
 
-/// Where what `attributes` name is on the wire; nothing: in this host's memory, or nowhere.
-[[nodiscard]] std::optional<UdpAddress> address_on_wire(Process& process,
-                                                        const ibv_ah_attr& attributes,
-                                                        std::uint32_t qpn) {
-    const WirePort* const wire = process.wire();
-    if (wire == nullptr || attributes.is_global == 0) return std::nullopt;
-    const auto address = udp_address_of(attributes.grh.dgid);
-    if (address && is_own_gid(attributes.grh.dgid) &&
-        process.node().peer(node_of_qpn(qpn)) != nullptr) {
-        return std::nullopt;
-    }
-    return address;
-}
-
 }  // namespace
 
 std::unique_ptr<Transport> QueuePair::make_wire(const ibv_qp_attr& attributes) {
@@ -76,7 +63,8 @@ std::unique_ptr<Transport> QueuePair::make_wire(const ibv_qp_attr& attributes) {
                "choose path_mtu as ibv_query_port's active_mtu says");
     }
     const auto source = gid_at(attributes.ah_attr.grh.sgid_index);
-    if (!source || udp_address_of(source->gid) != wire.own()) {
+    const bool global = attributes.ah_attr.is_global != 0;
+    if (global && (!source || udp_address_of(source->gid) != wire.own())) {
         refuse("GID index " + std::to_string(attributes.ah_attr.grh.sgid_index) +
                    " is not the wire's address " + describe(wire.own()),
                "choose the index of that address in ibv_devinfo -v");
@@ -106,7 +94,6 @@ void QueuePair::look_after_arrival(SendHeld held) noexcept {
 }
 
 void QueuePair::leave_wire() noexcept {
-    if (datagram != nullptr) return;
     std::unique_ptr<Transport> gone;
     {
         const auto held = sends.hold();

@@ -188,6 +188,7 @@ WirePort::Member* WirePort::find(std::uint32_t qpn) noexcept {
 }
 
 bool WirePort::add(std::uint32_t qpn, WireReceiver& receiver, std::uint32_t from) noexcept {
+    if (!usable()) return false;
     const std::lock_guard guard{draining_};
     Member& member = qpn == management_queue_pair ? members_[management_place]
                                                   : members_[index_of_qpn(qpn)];
@@ -208,6 +209,15 @@ bool WirePort::drain(std::int64_t now) noexcept {
     static_cast<void>(take_batch(now));
     draining_.unlock();
     return true;
+}
+
+void WirePort::drain_whole(std::int64_t now) noexcept {
+    if (!usable()) return;
+    const std::lock_guard guard{draining_};
+    // More than a socket holds, while others go on sending, had not arrived before.
+    constexpr int most = 64;
+    for (int batches = 0; batches < most && take_batch(now) == most_datagrams; ++batches) {
+    }
 }
 
 unsigned WirePort::take_batch(std::int64_t now) noexcept {

@@ -84,7 +84,7 @@ class WirePort final : private WireWatch {
     [[nodiscard]] std::shared_ptr<WireRoute> route(const UdpAddress& to);
 
     /// From here to `remove`, packets for that queue pair go to `receiver`, if they come from
-    /// `from` (0: from any address). False: another one has the number. Waits for who drains: not
+    /// `from` (0: from any address). False: another one has the number, or this is a forked child. Waits for who drains: not
     /// with a lock that receivers wait for, nor from within one.
     [[nodiscard]] bool add(std::uint32_t qpn, WireReceiver& receiver, std::uint32_t from) noexcept;
     /// The receiver is not called from here on. Waits likewise.
@@ -93,6 +93,9 @@ class WirePort final : private WireWatch {
     /// Takes in what has arrived and hands it on; sends nothing by itself. False: another thread is
     /// at it. Any thread of the program; does not wait.
     bool drain(std::int64_t now) noexcept;
+    /// The same, and what had arrived before the call is done when it returns, also where another
+    /// thread is at it: waits for that, as `add`.
+    void drain_whole(std::int64_t now) noexcept;
     /// Sends what all routes have. Any thread.
     void flush() noexcept {
         if (waiting_.count() != 0) [[unlikely]]
