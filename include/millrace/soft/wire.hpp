@@ -9,6 +9,9 @@
 #include <string>
 #include <string_view>
 
+#include "millrace/base/error.hpp"
+#include "millrace/base/language.hpp"
+
 namespace millrace::soft {
 
 /// How hosts elsewhere name this process's queue pairs.
@@ -34,6 +37,23 @@ struct WireAddress {
 [[nodiscard]] std::string wire_in_words();
 /// It does: peers of this host, too, are reached by packets. Throws base::Error as above.
 [[nodiscard]] bool wire_is_always();
+
+/// What this host has for the wire that MILLRACE_WIRE names, or `auto`.
+struct WireOutlook {
+    enum class Port : std::uint8_t {
+        free,
+        shared,  ///< by processes of this user
+        taken,   ///< by others: the wire then uses a private one
+    };
+    std::string address;               ///< "10.0.0.1"
+    Port port = Port::free;            ///< UDP port 4791 of it
+    std::uint32_t interface_mtu = 0;   ///< bytes
+    std::uint32_t packet_bytes = 0;    ///< that a packet carries; 0: no packet fits
+    std::uint32_t receive_buffer = 0;  ///< bytes that the system grants a socket
+    bool cuts = false;                 ///< the kernel cuts what is sent at once into packets
+};
+/// Takes no part. Throws base::Error: there is no such address, or the system refuses.
+[[nodiscard]] WireOutlook look_at_wire();
 
 /// Takes in what has come over the wire of the process that has opened `context`, as polling one of
 /// its completion queues does: for who polls memory, or has heard of the peer by another way. With

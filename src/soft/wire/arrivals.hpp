@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <span>
 
-#include "../roce/sides.hpp"
+#include "roce/sides.hpp"
 #include "transport/receiver.hpp"
 
 namespace millrace::soft {

@@ -4,7 +4,7 @@
 #include <mutex>
 #include <utility>
 
-#include "../roce/packet.hpp"
+#include "roce/packet.hpp"
 #include "millrace/base/error.hpp"
 #include "system/cable_time.hpp"
 

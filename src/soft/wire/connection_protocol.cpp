@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include "../roce/requester.hpp"
-#include "../roce/responder.hpp"
-#include "../roce/unreliable.hpp"
+#include "roce/requester.hpp"
+#include "roce/responder.hpp"
+#include "roce/unreliable.hpp"
 #include "layout/block_layout.hpp"
 
 namespace millrace::soft {

@@ -7,9 +7,9 @@
 #include <cstdint>
 #include <memory>
 
-#include "../roce/outlet.hpp"
-#include "../roce/packet.hpp"
-#include "../roce/sides.hpp"
+#include "roce/outlet.hpp"
+#include "roce/packet.hpp"
+#include "roce/sides.hpp"
 
 namespace millrace::soft {
 

@@ -7,8 +7,8 @@
 #include <cstring>
 #include <exception>
 
-#include "../roce/packet.hpp"
-#include "../roce/unreliable.hpp"
+#include "roce/packet.hpp"
+#include "roce/unreliable.hpp"
 #include "datagram/address_handle.hpp"
 #include "fabric/copy_in_order.hpp"
 #include "fabric/node.hpp"

@@ -9,7 +9,7 @@
 #include <span>
 #include <utility>
 
-#include "../roce/sides.hpp"
+#include "roce/sides.hpp"
 #include "completion/completion_ring.hpp"
 #include "transport/connection_end.hpp"
 #include "transport/key_cache.hpp"

@@ -14,21 +14,24 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <limits>
 #include <memory>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "millrace/base/error.hpp"
-#include "millrace/soft/wire.hpp"
 #include "system/descriptor.hpp"
 #include "system/whole_number.hpp"
-#include "wire/wire_calls.hpp"
 
 namespace millrace::soft {
 namespace {
 
 constexpr std::array<std::uint8_t, 4> private_prefix{0xfd, 0x4d, 0x52, 0x00};
+/// No IPv4 address.
+constexpr std::uint64_t not_turned_on = std::numeric_limits<std::uint64_t>::max();
+std::atomic<std::uint64_t> turned_on_at{not_turned_on};
+
 constexpr std::string_view find_attempt = "find the wire's address";
 
 [[noreturn]] void refuse_choice(std::string_view text, std::string cause) {
@@ -163,8 +166,13 @@ WireChoice parse_wire(std::string_view text) {
 WireChoice wire_of_environment() {
     const char* const set = std::getenv("MILLRACE_WIRE");
     if (set != nullptr && *set != '\0') return parse_wire(set);
-    const auto ip = wire_turned_on_at();
-    return ip ? WireChoice{WireChoice::Kind::automatic, {*ip, 0}} : WireChoice{};
+    const std::uint64_t at = turned_on_at.load(std::memory_order_relaxed);
+    if (at == not_turned_on) return {};
+    return {WireChoice::Kind::automatic, {static_cast<std::uint32_t>(at), 0}};
+}
+
+void turn_wire_on_at(std::uint32_t ip) noexcept {
+    turned_on_at.store(ip, std::memory_order_relaxed);
 }
 
 WireInterface find_wire_interface(const WireChoice& choice) {

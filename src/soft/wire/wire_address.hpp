@@ -59,8 +59,10 @@ struct WireChoice {
 /// "auto", "ADDRESS", "ADDRESS:PORT", each with ",always" or not; "" and "off" are off. Throws
 /// base::Error (invalid_argument).
 [[nodiscard]] WireChoice parse_wire(std::string_view text);
-/// Of MILLRACE_WIRE, or as `turn_wire_on` (millrace/soft/wire.hpp) has said.
+/// Of MILLRACE_WIRE; where it says nothing, as `turn_wire_on_at` has said.
 [[nodiscard]] WireChoice wire_of_environment();
+/// `automatic` from now on, preferring that address (0: none). Any thread.
+void turn_wire_on_at(std::uint32_t ip) noexcept;
 
 /// An address of this host that the wire can use.
 struct WireInterface {

@@ -22,8 +22,7 @@ namespace {
 
 struct Opened {
     std::mutex mutex;
-    std::optional<std::uint32_t> at;  ///< for what opens the device from now on
-    std::weak_ptr<Process> process;   ///< that opened it last
+    std::weak_ptr<Process> opener;  ///< that opened the device last
 };
 
 /// Never destroyed: a program may connect after main.
@@ -33,11 +32,6 @@ struct Opened {
 }
 
 }  // namespace
-
-std::optional<std::uint32_t> wire_turned_on_at() noexcept {
-    const std::lock_guard guard{opened_wire().mutex};
-    return opened_wire().at;
-}
 
 void give_wire(const std::shared_ptr<Process>& process, std::shared_ptr<WirePort> port) {
     // A node of this process that is there already, of a fabric that it had before.
@@ -54,7 +48,7 @@ void give_wire(const std::shared_ptr<Process>& process, std::shared_ptr<WirePort
     show_wire(facts);
     process->take(std::move(port));
     const std::lock_guard guard{opened_wire().mutex};
-    opened_wire().process = process;
+    opened_wire().opener = process;
 }
 
 bool turn_wire_on(const ibv_gid& at) {
@@ -62,12 +56,12 @@ bool turn_wire_on(const ibv_gid& at) {
     const bool says_itself = set != nullptr && *set != '\0';
     const bool says_off = says_itself && parse_wire(set).kind == WireChoice::Kind::off;
     const std::lock_guard guard{opened_wire().mutex};
-    if (const auto process = opened_wire().process.lock();
+    if (const auto process = opened_wire().opener.lock();
         process != nullptr && process->node().usable()) {
         return process->wire() != nullptr;
     }
     const auto address = udp_address_of(at);
-    if (!says_itself) opened_wire().at = address ? address->ip : 0;
+    if (!says_itself) turn_wire_on_at(address ? address->ip : 0);
     return !says_off;
 }
 

@@ -28,7 +28,9 @@ enum class WireCount : std::uint8_t {
     count
 };
 inline constexpr std::size_t wire_count_kinds = static_cast<std::size_t>(WireCount::count);
-inline constexpr std::array<base::Figure, wire_count_kinds> wire_figures{
+/// Of the statistics page: the counts, and behind them the slot and how many processes share the
+/// port (0: it is private).
+inline constexpr std::array<base::Figure, wire_count_kinds + 2> wire_figures{
     {{"packets sent"},
      {"bytes sent"},
      {"send calls"},
@@ -41,7 +43,9 @@ inline constexpr std::array<base::Figure, wire_count_kinds> wire_figures{
      {"packets not taken by the system"},
      {"packets sent again"},
      {"connections out of retries"},
-     {"rounds of the engine"}}};
+     {"rounds of the engine"},
+     {"slot of the port", base::FigureKind::gauge},
+     {"processes at the port", base::FigureKind::gauge}}};
 
 class WireCounts {
   public:

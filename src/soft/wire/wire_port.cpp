@@ -149,6 +149,7 @@ WirePort::WirePort(const WireInterface& interface, const WireChoice& choice,
     } catch (const std::exception& error) {
         base::log(base::LogLevel::warn, "wire", "no statistics page: {}", error.what());
     }
+    rest();  // who looks sees at once who has the port
     watch_ = std::make_unique<base::ForkWatch>(*this);
     engine_.reset(
         new WireEngine{*this, this->socket(), slots_ == nullptr ? -1 : slots_->door()});
@@ -187,6 +188,7 @@ WirePort::Member* WirePort::find(std::uint32_t qpn) noexcept {
 }
 
 bool WirePort::add(std::uint32_t qpn, WireReceiver& receiver, std::uint32_t from) noexcept {
+    if (!usable()) return false;
     const std::lock_guard guard{draining_};
     Member& member = qpn == management_queue_pair ? members_[management_place]
                                                   : members_[index_of_qpn(qpn)];
@@ -210,6 +212,7 @@ bool WirePort::drain(std::int64_t now) noexcept {
 }
 
 void WirePort::drain_whole(std::int64_t now) noexcept {
+    if (!usable()) return;
     const std::lock_guard guard{draining_};
     // More than a socket holds, while others go on sending, had not arrived before.
     constexpr int most = 64;
@@ -257,11 +260,12 @@ void WirePort::take(std::span<const std::uint8_t> payload, const UdpAddress& fro
         counts_.add(WireCount::malformed);
         return;
     }
-    const std::uint32_t qpn = std::uint32_t{payload[5]} << 16 | payload[6] << 8 | payload[7];
+    const std::uint32_t qpn = roce::destination_of(payload);
     Member* const member = find(qpn);
     // Before the check: it costs nothing to drop what nobody here waits for.
     if (member == nullptr || (member->from != 0 && member->from != from.ip)) {
         counts_.add(WireCount::strays);
+        join_no_more(qpn);
         return;
     }
     if (buffers_->source != from) {
@@ -278,6 +282,17 @@ void WirePort::take(std::span<const std::uint8_t> payload, const UdpAddress& fro
         news_.push_back(member);
     }
     member->receiver->arrived({bytes, from, now});
+}
+
+void WirePort::join_no_more(std::uint32_t qpn) noexcept {
+    if (slots_ == nullptr || slot_of_qpn(qpn) == slots_->slot() || !joins_) return;
+    joins_ = false;
+    const int no = 0;
+    static_cast<void>(::setsockopt(socket(), SOL_UDP, UDP_GRO, &no, sizeof no));
+    base::log(base::LogLevel::info, "wire",
+              "packets for another process came joined with those for {}: taken one by one from "
+              "now on",
+              describe(own_));
 }
 
 void WirePort::flush_now() noexcept {
@@ -323,9 +338,13 @@ void WirePort::round_ended(std::int64_t) noexcept {
 
 void WirePort::rest() noexcept {
     if (page_ == nullptr) return;
-    std::array<std::uint64_t, wire_count_kinds> values{};
-    for (std::size_t i = 0; i < values.size(); ++i) {
+    std::array<std::uint64_t, wire_figures.size()> values{};
+    for (std::size_t i = 0; i < wire_count_kinds; ++i) {
         values[i] = counts_.value(static_cast<WireCount>(i));
+    }
+    if (slots_ != nullptr) {
+        values[wire_count_kinds] = slots_->slot();
+        values[wire_count_kinds + 1] = slots_->leased();
     }
     page_->set(values);
 }

@@ -84,7 +84,7 @@ class WirePort final : private WireWatch {
     [[nodiscard]] std::shared_ptr<WireRoute> route(const UdpAddress& to);
 
     /// From here to `remove`, packets for that queue pair go to `receiver`, if they come from
-    /// `from` (0: from any address). False: another one has the number. Waits for who drains: not
+    /// `from` (0: from any address). False: another one has the number, or this is a forked child. Waits for who drains: not
     /// with a lock that receivers wait for, nor from within one.
     [[nodiscard]] bool add(std::uint32_t qpn, WireReceiver& receiver, std::uint32_t from) noexcept;
     /// The receiver is not called from here on. Waits likewise.
@@ -133,6 +133,8 @@ class WirePort final : private WireWatch {
     [[nodiscard]] Member* find(std::uint32_t qpn) noexcept;
     /// How many datagrams it took, of which one may be many packets.
     [[nodiscard]] unsigned take_batch(std::int64_t now) noexcept;
+    /// What came to this slot and is another's was joined with what is this one's: no more.
+    void join_no_more(std::uint32_t qpn) noexcept;
     void take(std::span<const std::uint8_t> payload, const UdpAddress& from,
               std::int64_t now) noexcept;
 
@@ -154,7 +156,8 @@ class WirePort final : private WireWatch {
     const std::unique_ptr<PacketTrace> trace_;
     std::unique_ptr<base::StatisticsPage> page_;
 
-    SpinLock draining_;  ///< the next four
+    SpinLock draining_;  ///< the next five
+    bool joins_ = true;
     const std::unique_ptr<Buffers> buffers_;
     std::vector<Member> members_;  ///< by the index of the queue pair number
     std::vector<Member*> news_;
@@ -163,7 +166,8 @@ class WirePort final : private WireWatch {
     std::int64_t alone_since_ = 0;         ///< the engine's
 
     WaitingRoutes waiting_;
-    const WireExit exit_{usable_, socket(), own_, counts_, trace_.get(), waiting_};
+    const WireExit exit_{usable_,        socket(), own_,    !interface_.is_loopback,
+                         counts_, trace_.get(), waiting_};
     std::mutex routes_mutex_;
     std::map<std::uint64_t, std::weak_ptr<WireRoute>> routes_;
 

@@ -181,6 +181,14 @@ std::unique_ptr<WireSlots> WireSlots::join(std::uint32_t ip) {
     }
 }
 
+bool WireSlots::has_members(std::uint32_t ip) noexcept {
+    const Descriptor connection{
+        ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
+    const DoorAddress door{ip};
+    return connection && ::connect(connection.get(), door.get(), door.length) == 0 &&
+           is_of_this_user(connection.get());
+}
+
 WireSlots::Entry WireSlots::enter(std::uint32_t ip) {
     const Descriptor connection{
         ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};

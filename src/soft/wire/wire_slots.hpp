@@ -32,6 +32,9 @@
 namespace millrace::soft {
 
 inline constexpr std::uint32_t wire_slots = 64;
+[[nodiscard]] constexpr std::uint32_t slot_of_qpn(std::uint32_t qpn) noexcept {
+    return (qpn >> 12) % wire_slots;
+}
 
 /// Joined by who made it, until it goes. Not thread-safe.
 class WireSlots {
@@ -40,6 +43,9 @@ class WireSlots {
     /// or another user, has port 4791 of the address. Throws base::Error: all 63 slots are leased;
     /// members do not answer; the kernel refuses.
     [[nodiscard]] static std::unique_ptr<WireSlots> join(std::uint32_t ip);
+
+    /// Processes of this user have a group there. Joins none.
+    [[nodiscard]] static bool has_members(std::uint32_t ip) noexcept;
 
     [[nodiscard]] std::uint32_t slot() const noexcept { return slot_; }
     /// What arrives for this process, and what it sends from.
