@@ -179,7 +179,7 @@ class Executor {
             return false;
         if (way.to != way.from) copy_way(way, wr.wr.rdma.rkey);
         look_ahead(way.to, way.length);
-        counters_->add(Count::write);
+        receiver_.counters().add(Count::write);
         if ((flags & IBV_SEND_SIGNALED) != 0) {
             complete_send(slot, static_cast<std::uint32_t>(way.length));
         }
@@ -232,7 +232,9 @@ class Executor {
     /// Wakes the sender for what is no completion, if its completion queue is armed for anything.
     void ring_sender(bool solicited) noexcept { sender_.completions.ring(solicited); }
     /// Wakes whoever waits for the sender's asynchronous events.
-    void ring_sender_async() noexcept { sender_.ring_async(peer_, *counters_); }
+    void ring_sender_async() noexcept {
+        sender_.ring_async(receiver_.peer(), receiver_.counters());
+    }
 
     [[nodiscard]] bool asymmetric() const noexcept { return asymmetric_; }
 
@@ -345,9 +347,6 @@ class Executor {
     ibv_wc_status failure_ = IBV_WC_SUCCESS;
     Reason reason_;
     Hazard* hazard_ = nullptr;  ///< under which it runs
-    Node* node_ = nullptr;
-    PeerNode* peer_ = nullptr;
-    Counters* counters_ = nullptr;
 };
 
 }  // namespace millrace::soft

@@ -26,7 +26,7 @@ Progress Executor::copy_failed(CopyResult result, ibv_wc_status sender,
     switch (result) {
         case CopyResult::peer_gone: return Progress::gone;
         case CopyResult::denied:  // the operating system's refusal is nobody's bad key
-            tell_copies_denied(peer_->pid());
+            tell_copies_denied(receiver_.peer()->pid());
             return fail(IBV_WC_REM_OP_ERR, IBV_WC_WR_FLUSH_ERR);
         case CopyResult::busy: return Progress::busy;
         case CopyResult::no_answer: return fail(IBV_WC_RETRY_EXC_ERR, IBV_WC_WR_FLUSH_ERR);
@@ -55,7 +55,7 @@ Progress Executor::drop(const Request& request, Progress progress) noexcept {
     } else if (total > max_message_bytes) {
         return fail(IBV_WC_LOC_LEN_ERR, IBV_WC_SUCCESS);
     }
-    counters_->add(Count::dropped);
+    receiver_.counters().add(Count::dropped);
     if ((request.flags & IBV_SEND_SIGNALED) != 0) {
         complete_send(request.slot, static_cast<std::uint32_t>(total));
     }

@@ -56,6 +56,11 @@ class Receiver : public Side {
     void open(Node* node, PeerNode* peer, bool asymmetric, Counters& counters) noexcept;
     void close() noexcept;
 
+    [[nodiscard]] Node* node() const noexcept { return node_; }
+    [[nodiscard]] PeerNode* peer() const noexcept { return peer_; }  ///< of this process, or null
+    [[nodiscard]] Counters& counters() const noexcept { return *counters_; }
+    void ring_async() noexcept { Side::ring_async(peer_, *counters_); }
+
     /// What the queue pair grants its peer.
     [[nodiscard]] bool grants(std::uint32_t access) const noexcept {
         return (access_->load(std::memory_order_relaxed) & access) != 0;

@@ -260,11 +260,12 @@ void WirePort::take(std::span<const std::uint8_t> payload, const UdpAddress& fro
         counts_.add(WireCount::malformed);
         return;
     }
-    const std::uint32_t qpn = std::uint32_t{payload[5]} << 16 | payload[6] << 8 | payload[7];
+    const std::uint32_t qpn = roce::destination_of(payload);
     Member* const member = find(qpn);
     // Before the check: it costs nothing to drop what nobody here waits for.
     if (member == nullptr || (member->from != 0 && member->from != from.ip)) {
         counts_.add(WireCount::strays);
+        join_no_more(qpn);
         return;
     }
     if (buffers_->source != from) {
@@ -281,6 +282,17 @@ void WirePort::take(std::span<const std::uint8_t> payload, const UdpAddress& fro
         news_.push_back(member);
     }
     member->receiver->arrived({bytes, from, now});
+}
+
+void WirePort::join_no_more(std::uint32_t qpn) noexcept {
+    if (slots_ == nullptr || slot_of_qpn(qpn) == slots_->slot() || !joins_) return;
+    joins_ = false;
+    const int no = 0;
+    static_cast<void>(::setsockopt(socket(), SOL_UDP, UDP_GRO, &no, sizeof no));
+    base::log(base::LogLevel::info, "wire",
+              "packets for another process came joined with those for {}: taken one by one from "
+              "now on",
+              describe(own_));
 }
 
 void WirePort::flush_now() noexcept {

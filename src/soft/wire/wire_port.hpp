@@ -133,6 +133,8 @@ class WirePort final : private WireWatch {
     [[nodiscard]] Member* find(std::uint32_t qpn) noexcept;
     /// How many datagrams it took, of which one may be many packets.
     [[nodiscard]] unsigned take_batch(std::int64_t now) noexcept;
+    /// What came to this slot and is another's was joined with what is this one's: no more.
+    void join_no_more(std::uint32_t qpn) noexcept;
     void take(std::span<const std::uint8_t> payload, const UdpAddress& from,
               std::int64_t now) noexcept;
 
@@ -154,7 +156,8 @@ class WirePort final : private WireWatch {
     const std::unique_ptr<PacketTrace> trace_;
     std::unique_ptr<base::StatisticsPage> page_;
 
-    SpinLock draining_;  ///< the next four
+    SpinLock draining_;  ///< the next five
+    bool joins_ = true;
     const std::unique_ptr<Buffers> buffers_;
     std::vector<Member> members_;  ///< by the index of the queue pair number
     std::vector<Member*> news_;
@@ -163,7 +166,8 @@ class WirePort final : private WireWatch {
     std::int64_t alone_since_ = 0;         ///< the engine's
 
     WaitingRoutes waiting_;
-    const WireExit exit_{usable_, socket(), own_, counts_, trace_.get(), waiting_};
+    const WireExit exit_{usable_,        socket(), own_,    !interface_.is_loopback,
+                         counts_, trace_.get(), waiting_};
     std::mutex routes_mutex_;
     std::map<std::uint64_t, std::weak_ptr<WireRoute>> routes_;
 

@@ -17,6 +17,7 @@
 #include "millrace/base/log.hpp"
 #include "millrace/base/system_calls.hpp"
 #include "millrace/base/uncancelled.hpp"
+#include "wire/wire_slots.hpp"
 
 namespace millrace::soft {
 namespace {
@@ -86,10 +87,40 @@ std::shared_ptr<WireRoute> WaitingRoutes::take() noexcept {
 WireRoute::WireRoute(const WireExit& exit, const UdpAddress& to, bool segments)
     : exit_{exit},
       to_{to},
-      icrc_{icrc_between(exit.own, to)},
       segments_{segments},
       arena_{Mapping::of_own_memory(arena_bytes)} {
     if (!arena_) throw std::bad_alloc{};
+    lanes_.reserve(wire_slots);
+}
+
+std::uint32_t WireRoute::lane_to(std::uint32_t qpn) noexcept {
+    const std::uint32_t slot = to_.port == public_wire_port ? slot_of_qpn(qpn) : 0;
+    if (last_lane_ < lanes_.size() && lanes_[last_lane_].slot == slot) return last_lane_;
+    for (last_lane_ = 0; last_lane_ < lanes_.size(); ++last_lane_) {
+        if (lanes_[last_lane_].slot == slot) return last_lane_;
+    }
+    add_lane(slot);
+    return last_lane_;
+}
+
+void WireRoute::add_lane(std::uint32_t slot) noexcept {
+    Lane lane{slot, Descriptor{}, exit_.socket, exit_.own, roce::Icrc{}};
+    if (exit_.joins && to_.port == public_wire_port) {
+        // Where no descriptor is left, what is joined with others' packets is lost and sent again.
+        lane.own_socket = wire_socket({exit_.own.ip, 0}, false);
+        sockaddr_in own{};
+        socklen_t length = sizeof own;
+        if (lane.own_socket && ::getsockname(lane.own_socket.get(),
+                                             reinterpret_cast<sockaddr*>(&own), &length) == 0) {
+            lane.socket = lane.own_socket.get();
+            lane.from = udp_address_of(own);
+            const int least = 1;  // nobody sends anything there
+            static_cast<void>(
+                ::setsockopt(lane.socket, SOL_SOCKET, SO_RCVBUF, &least, sizeof least));
+        }
+    }
+    lane.icrc = icrc_between(lane.from, to_);
+    lanes_.push_back(std::move(lane));  // there is room for all
 }
 
 std::uint8_t* WireRoute::begin(std::size_t bytes) noexcept {
@@ -105,8 +136,8 @@ std::uint8_t* WireRoute::begin(std::size_t bytes) noexcept {
     return reinterpret_cast<std::uint8_t*>(arena_.memory()) + used_;
 }
 
-bool WireRoute::continues(const Run& run, std::size_t bytes) const noexcept {
-    return bytes <= run.size && run.packets * run.size == run.bytes &&
+bool WireRoute::continues(const Run& run, std::uint32_t lane, std::size_t bytes) const noexcept {
+    return lane == run.lane && bytes <= run.size && run.packets * run.size == run.bytes &&
            run.packets < most_segments && run.bytes + bytes <= longest_send &&
            segments_.load(std::memory_order_relaxed);
 }
@@ -114,12 +145,14 @@ bool WireRoute::continues(const Run& run, std::size_t bytes) const noexcept {
 void WireRoute::commit() noexcept {
     const auto all = static_cast<std::uint32_t>(begun_);
     auto* const packet = reinterpret_cast<std::uint8_t*>(arena_.memory()) + used_;
-    const bool is_next = run_count_ > first_run_ && continues(runs_[run_count_ - 1], all);
-    if (!is_next) runs_[run_count_++] = {static_cast<std::uint32_t>(used_), 0, all, 0};
+    const std::uint32_t lane = lane_to(roce::destination_of({packet, all}));
+    const bool is_next = run_count_ > first_run_ && continues(runs_[run_count_ - 1], lane, all);
+    if (!is_next) runs_[run_count_++] = {static_cast<std::uint32_t>(used_), 0, all, 0, lane};
     Run& run = runs_[run_count_ - 1];
     const std::size_t covered = all - roce::icrc_bytes;
-    roce::Icrc::put(icrc_.of({packet, covered}, static_cast<std::uint16_t>(run.packets)),
-                    packet + covered);
+    roce::Icrc::put(
+        lanes_[lane].icrc.of({packet, covered}, static_cast<std::uint16_t>(run.packets)),
+        packet + covered);
     run.bytes += all;
     ++run.packets;
     used_ += all;
@@ -162,9 +195,12 @@ int WireRoute::send_some() noexcept {
     std::array<iovec, most_runs> places;
     std::array<Control, most_runs> controls;
     sockaddr_in to = socket_address(to_);
-    const std::size_t count = run_count_ - first_run_;
-    for (std::size_t i = 0; i < count; ++i) {
+    const Lane& lane = lanes_[runs_[first_run_].lane];
+    std::size_t count = 0;
+    for (std::size_t i = 0; first_run_ + i < run_count_; ++i) {
         const Run& run = runs_[first_run_ + i];
+        if (lanes_[run.lane].socket != lane.socket) break;
+        ++count;
         places[i] = {arena_.memory() + run.offset, run.bytes};
         msghdr& message = messages[i].msg_hdr;
         message = {};
@@ -184,7 +220,7 @@ int WireRoute::send_some() noexcept {
     }
     base::count_system_call();
     exit_.counts.add(WireCount::sends);
-    return ::sendmmsg(exit_.socket, messages.data(), static_cast<unsigned>(count), MSG_DONTWAIT);
+    return ::sendmmsg(lane.socket, messages.data(), static_cast<unsigned>(count), MSG_DONTWAIT);
 }
 
 void WireRoute::note_sent(const Run& run) noexcept {
@@ -194,7 +230,7 @@ void WireRoute::note_sent(const Run& run) noexcept {
     const auto* const bytes = reinterpret_cast<const std::uint8_t*>(arena_.memory()) + run.offset;
     for (std::uint32_t i = 0; i < run.packets; ++i) {
         const std::uint32_t at = i * run.size;
-        exit_.trace->write(exit_.own, to_, {bytes + at, std::min(run.size, run.bytes - at)},
+        exit_.trace->write(lanes_[run.lane].from, to_, {bytes + at, std::min(run.size, run.bytes - at)},
                            static_cast<std::uint16_t>(i));
     }
 }
@@ -215,14 +251,15 @@ void WireRoute::give_up_first(int error) noexcept {
 
 void WireRoute::send_one_by_one(const Run& run) noexcept {
     const sockaddr_in to = socket_address(to_);
+    const Lane& lane = lanes_[run.lane];
     for (std::uint32_t at = 0; at < run.bytes; at += run.size) {
-        const Run part{run.offset + at, std::min(run.size, run.bytes - at), run.size, 1};
+        const Run part{run.offset + at, std::min(run.size, run.bytes - at), run.size, 1, run.lane};
         auto* const packet = reinterpret_cast<std::uint8_t*>(arena_.memory()) + part.offset;
         const std::size_t covered = part.bytes - roce::icrc_bytes;
-        roce::Icrc::put(icrc_.of({packet, covered}), packet + covered);
+        roce::Icrc::put(lane.icrc.of({packet, covered}), packet + covered);
         base::count_system_call();
         exit_.counts.add(WireCount::sends);
-        if (::sendto(exit_.socket, packet, part.bytes, MSG_DONTWAIT,
+        if (::sendto(lane.socket, packet, part.bytes, MSG_DONTWAIT,
                      reinterpret_cast<const sockaddr*>(&to), sizeof to) < 0) {
             exit_.counts.add(WireCount::losses);
         } else {

@@ -5,6 +5,11 @@
 //   arena   | packet | packet | packet | packet | short | packet | ...
 //   runs    |<-- one send: all but the last equal   --->|<------ ...
 //
+// At the public port the kernel, which gives a send or what it has joined on arrival (GRO) to one
+// socket, goes by the first packet's queue pair number. So a run goes to one process, and what goes
+// to another one by another lane: off the loopback, where packets are joined by their addresses and
+// ports, that has a source port of its own.
+//
 // A packet's ICRC covers its IPv4 identification. An unconnected socket that never fragments sends
 // 0, and where the kernel or a device cuts a GSO send into packets, they are numbered from 0 on: so
 // the n-th packet of a run is composed for identification n.
@@ -19,6 +24,7 @@
 
 #include "roce/icrc.hpp"
 #include "roce/outlet.hpp"
+#include "system/descriptor.hpp"
 #include "system/mapping.hpp"
 #include "system/spin_lock.hpp"
 #include "wire/packet_trace.hpp"
@@ -53,6 +59,7 @@ struct WireExit {
     const std::atomic<bool>& usable;  ///< false: in a child made by fork
     const int socket;
     const UdpAddress own;
+    const bool joins;  ///< packets may be joined on their way: those of the lanes are not to be
     WireCounts& counts;
     PacketTrace* const trace;
     WaitingRoutes& waiting;
@@ -83,6 +90,15 @@ class WireRoute : public std::enable_shared_from_this<WireRoute> {
         std::uint32_t bytes;
         std::uint32_t size;
         std::uint32_t packets;
+        std::uint32_t lane;
+    };
+    /// To one process.
+    struct Lane {
+        std::uint32_t slot;  ///< its, or 0 where it has the port for itself
+        Descriptor own_socket;
+        int socket;
+        UdpAddress from;
+        roce::Icrc icrc;
     };
     static constexpr std::size_t most_runs = 64;
     static constexpr std::size_t arena_bytes = 65536;
@@ -90,7 +106,10 @@ class WireRoute : public std::enable_shared_from_this<WireRoute> {
     // With the lock.
     [[nodiscard]] std::uint8_t* begin(std::size_t bytes) noexcept;
     void commit() noexcept;
-    [[nodiscard]] bool continues(const Run& run, std::size_t bytes) const noexcept;
+    [[nodiscard]] std::uint32_t lane_to(std::uint32_t qpn) noexcept;
+    void add_lane(std::uint32_t slot) noexcept;
+    [[nodiscard]] bool continues(const Run& run, std::uint32_t lane, std::size_t bytes)
+        const noexcept;
     [[nodiscard]] bool send_all() noexcept;
     /// So many of the runs from the first on; negative: errno says why the first did not go.
     [[nodiscard]] int send_some() noexcept;
@@ -101,9 +120,10 @@ class WireRoute : public std::enable_shared_from_this<WireRoute> {
 
     const WireExit& exit_;
     const UdpAddress to_;
-    const roce::Icrc icrc_;
     std::atomic<bool> segments_;
     SpinLock lock_;  ///< the rest
+    std::vector<Lane> lanes_;
+    std::uint32_t last_lane_ = 0;
     Mapping arena_;
     std::array<Run, most_runs> runs_{};
     std::size_t first_run_ = 0;  ///< those before it have gone

@@ -32,6 +32,9 @@
 namespace millrace::soft {
 
 inline constexpr std::uint32_t wire_slots = 64;
+[[nodiscard]] constexpr std::uint32_t slot_of_qpn(std::uint32_t qpn) noexcept {
+    return (qpn >> 12) % wire_slots;
+}
 
 /// Joined by who made it, until it goes. Not thread-safe.
 class WireSlots {

@@ -1,6 +1,7 @@
 // The port: what arrives, what is dropped and counted, what leaves in how many calls.
 #include "wire/wire_port.hpp"
 
+#include <netinet/udp.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -48,6 +49,24 @@ class Stranger {
         bytes.resize(bytes.size() + 4);
         roce::Icrc::put(icrc, bytes.data() + bytes.size() - 4);
         send(to, bytes);
+    }
+
+    /// Two packets of one size by one send.
+    void send_joined(const soft::UdpAddress& to,
+                     const std::array<std::vector<std::uint8_t>, 2>& packets) const {
+        const int size = static_cast<int>(packets[0].size()) + 4;
+        ASSERT_EQ(::setsockopt(socket_.get(), SOL_UDP, UDP_SEGMENT, &size, sizeof size), 0);
+        sockaddr_in own{};
+        socklen_t length = sizeof own;
+        ASSERT_EQ(::getsockname(socket_.get(), reinterpret_cast<sockaddr*>(&own), &length), 0);
+        const auto icrc = soft::icrc_between(soft::udp_address_of(own), to);
+        std::vector<std::uint8_t> all;
+        for (const auto& packet : packets) {
+            all.insert(all.end(), packet.begin(), packet.end());
+            all.resize(all.size() + 4);
+            roce::Icrc::put(icrc.of(packet), all.data() + all.size() - 4);
+        }
+        send(to, all);
     }
 
   private:
@@ -214,6 +233,56 @@ TEST(WireRoute, OfOneQueuePairDoesNotMixWithThoseOfOthers) {
     // 400 equal packets of one process in 7 sends of 64.
     EXPECT_LE(one.port->counted(WireCount::receives), 20U);
     one.port->remove(one.qpn + 1);
+}
+
+TEST(WireRoute, DoesNotJoinWhatGoesToProcessesThatShareAPort) {
+    OnWire one{own_loopback(65)};
+    OnWire two{own_loopback(65)};
+    OnWire peer{own_loopback(66)};
+    const auto route = peer.port->route(one.port->own());
+    std::vector<std::string> sent;
+    for (int i = 100; i < 300; ++i) {
+        sent.push_back(std::to_string(i));
+        ASSERT_TRUE(compose(*route, one.qpn, sent.back()));
+        ASSERT_TRUE(compose(*route, two.qpn, sent.back()));
+    }
+    peer.port->flush();
+    EXPECT_EQ(one.inbox.wait_for(200), sent);
+    EXPECT_EQ(two.inbox.wait_for(200), sent);
+    EXPECT_EQ(one.port->counted(WireCount::strays), 0U);
+}
+
+TEST(WireRoute, HasASourcePortForEachProcessWhereNetworksMayJoinPackets) {
+    const soft::WireInterface outside = soft::find_wire_interface(soft::parse_wire("auto"));
+    if (outside.is_loopback) GTEST_SKIP() << "needs an interface besides the loopback";
+    OnWire one{outside.ip};
+    OnWire two{outside.ip};
+    OnWire peer{outside.ip};
+    if (one.port->is_private()) GTEST_SKIP() << "needs the public port of the interface";
+    peer.send_to(one, "from one port");
+    peer.send_to(two, "from another");
+    ASSERT_EQ(one.inbox.wait_for(1).size(), 1U);
+    ASSERT_EQ(two.inbox.wait_for(1).size(), 1U);
+    EXPECT_EQ(one.inbox.source().ip, outside.ip);
+    EXPECT_NE(one.inbox.source().port, two.inbox.source().port);
+    EXPECT_NE(one.inbox.source().port, soft::public_wire_port);
+}
+
+TEST(WirePort, TakesItsOwnOfWhatCameJoinedWithAnotherProcesssPackets) {
+    OnWire one{own_loopback(67)};
+    OnWire other{own_loopback(67)};
+    OnWire peer{own_loopback(68)};
+    const Stranger stranger{own_loopback(69)};
+    stranger.send_joined(one.port->own(),
+                         {packet_with(one.qpn, "its own"), packet_with(other.qpn, "other's")});
+    EXPECT_THAT(one.inbox.wait_for(1), ElementsAre("its own"));
+    flush_through(peer, one);
+    EXPECT_EQ(one.port->counted(WireCount::strays), 1U);
+    EXPECT_EQ(other.inbox.count(), 0U);
+    // Two that are its own are taken one by one from now on.
+    stranger.send_joined(one.port->own(),
+                         {packet_with(one.qpn, "alone 1"), packet_with(one.qpn, "alone 2")});
+    EXPECT_EQ(one.inbox.wait_for(4).size(), 4U);
 }
 
 TEST(WireRoute, WithoutSegmentsSendsPacketByPacketInOneCall) {
