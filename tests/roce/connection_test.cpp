@@ -147,7 +147,9 @@ TEST(RoceConnection, AcknowledgesManyMessagesAtOnce) {
 
 TEST(RoceConnection, SendsAgainFromTheGapOnWhichIsToldOnce) {
     Ends ends;
-    for (int i = 0; i < 5; ++i) ends.active.post(Operation::write, pattern(8, 1 + static_cast<std::uint32_t>(i)), 8 * static_cast<std::uint64_t>(i));
+    for (std::uint32_t i = 0; i < 5; ++i) {
+        ends.active.post(Operation::write, pattern(8, 1 + i), std::uint64_t{8} * i);
+    }
     ends.say(ends.active);
     ends.deliver(ends.active);
     ends.lose(ends.active);
@@ -421,6 +423,7 @@ INSTANTIATE_TEST_SUITE_P(
         Strange{"first_within", {{Kind::send_first, 256}, {Kind::send_first, 256}}, 0},
         Strange{"only_within", {{Kind::send_first, 256}, {Kind::send_only, 8}}, 0},
         Strange{"write_within_a_send", {{Kind::send_first, 256}, {Kind::write_last, 8}}, 0},
+        Strange{"send_within_a_write", {{Kind::write_first, 256}, {Kind::send_last, 8}}, 264},
         Strange{"read_within", {{Kind::write_first, 256}, {Kind::read_request, 0}}, 300},
         Strange{"atomic_within", {{Kind::write_first, 256}, {Kind::fetch_add, 0}}, 300},
         Strange{"short_first", {{Kind::send_first, 252}}, 0},
@@ -476,6 +479,28 @@ TEST(RoceConnection, AsksForALongReadInPieces) {
     EXPECT_TRUE(std::equal(ends.active.sends.all[0].bytes.begin(),
                            ends.active.sends.all[0].bytes.end(),
                            ends.passive.receives.memory.begin() + 3));
+}
+
+TEST(RoceConnection, AsksAgainForNoMoreThanWasAskedFor) {
+    Settings settings;
+    settings.memory = 1 << 16;
+    settings.most_reads = 1;
+    Ends ends{settings};
+    ends.passive.receives.memory = pattern(1 << 16);
+    ends.active.post(Operation::read, Bytes(256 * 70));
+    ends.say(ends.active);
+    ends.deliver(ends.active);
+    ends.say(ends.passive);
+    for (int i = 0; i < 10; ++i) ends.deliver(ends.passive);
+    ends.lose(ends.passive);
+    ends.deliver(ends.passive);
+    ASSERT_EQ(ends.say(ends.active), 1U);
+    const Packet again = read_packet(ends.active.wire.said.front());
+    EXPECT_EQ(again.psn, psn_after(first, 10));
+    EXPECT_EQ(again.length, 256 * (most_read_packets - 10));
+    ends.settle();
+    EXPECT_EQ(ends.active.sends.completed, 1U);
+    EXPECT_EQ(ends.passive.responder.counts().dropped, 0U);
 }
 
 TEST(RoceConnection, AsksAgainForWhatAReadLacksAlone) {
