@@ -13,8 +13,9 @@
 // (go-back-N). A READ owns the PSNs of its responses; an acknowledgement beyond one whose
 // data has not come says that the data was lost.
 //
-// A long READ travels as several requests, each of at most `most_read_packets` responses: a
-// response's bytes are the requester's to have room for.
+// A long READ travels as several requests, each of at most `most_read_packets` responses, as their
+// bytes are the requester's to have room for. A piece that is asked for again begins at what it
+// lacks, and ends where it did: a responder repeats only what it has done.
 //
 // Invariants.
 // - Requests complete in the order of posting, each once, until one fails; none does after that.
