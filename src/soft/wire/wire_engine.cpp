@@ -235,19 +235,20 @@ void WireEngine::run() noexcept {
     std::int64_t program_at = cable_now() + pause;
     while (!stop_.load(std::memory_order_acquire)) {
         bool has_news = false;
-        if (prepare_to_sleep(std::min(look_at, program_at))) {
-            set_clock(sleeps_until());
-            std::array<epoll_event, 4> events;
-            const int count = ::epoll_wait(epoll_.get(), events.data(), events.size(), -1);
-            for (int i = 0; i < count; ++i) {
-                switch (static_cast<Woken>(events[static_cast<std::size_t>(i)].data.u32)) {
-                    case Woken::by_socket: has_news = true; break;
-                    case Woken::by_door: watch_.answer(); break;
-                    case Woken::by_clock: clock_at_ = 0; break;
-                    case Woken::by_bell: break;
-                }
+        // Where timers are due all the time, it looks at the descriptors all the same.
+        const bool sleeps = prepare_to_sleep(std::min(look_at, program_at));
+        if (sleeps) set_clock(sleeps_until());
+        std::array<epoll_event, 4> events;
+        const int count =
+            ::epoll_wait(epoll_.get(), events.data(), events.size(), sleeps ? -1 : 0);
+        awake();
+        for (int i = 0; i < count; ++i) {
+            switch (static_cast<Woken>(events[static_cast<std::size_t>(i)].data.u32)) {
+                case Woken::by_socket: has_news = true; break;
+                case Woken::by_door: watch_.answer(); break;
+                case Woken::by_clock: clock_at_ = 0; break;
+                case Woken::by_bell: break;
             }
-            awake();
         }
         const std::int64_t now = cable_now();
         bool is_busy = false;
