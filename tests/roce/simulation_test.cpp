@@ -110,7 +110,8 @@ class Schedule {
     /// When the side's clock shows it.
     std::int64_t time_of(const Side& side, std::int64_t deadline) const {
         if (deadline == never) return never;
-        return std::max(time_, static_cast<std::int64_t>(static_cast<double>(deadline) / side.rate) + 1);
+        const double shown_at = static_cast<double>(deadline) / side.rate;
+        return std::max(time_, static_cast<std::int64_t>(shown_at) + 1);
     }
 
     Settings settings() {
@@ -247,7 +248,9 @@ class Schedule {
                 ++side.receives_owed;
                 break;
             case 5: expected.operation = Operation::read; break;
-            case 6: expected.operation = one_of(2) ? Operation::fetch_add : Operation::compare_swap; break;
+            case 6:
+                expected.operation = one_of(2) ? Operation::fetch_add : Operation::compare_swap;
+                break;
             default: expected.operation = Operation::local; break;
         }
         const bool is_write = expected.operation == Operation::write ||
@@ -340,8 +343,12 @@ class Schedule {
                 case Operation::read:
                 case Operation::fetch_add:
                 case Operation::compare_swap:
-                    if (sends.all[side.judged].bytes != expected.bytes) fail("it brought something else");
-                    if (sends.all[side.judged].placed != expected.bytes.size()) fail("it brought a part");
+                    if (sends.all[side.judged].bytes != expected.bytes) {
+                        fail("it brought something else");
+                    }
+                    if (sends.all[side.judged].placed != expected.bytes.size()) {
+                        fail("it brought a part");
+                    }
                     break;
                 case Operation::local: break;
                 default: ++messages_done_[&side == &active_ ? 0 : 1];
@@ -369,7 +376,9 @@ class Schedule {
             return;
         }
         if (side.fails_with) return judge_failure(side);
-        if (sends.failed) return fail("it failed: " + std::to_string(static_cast<int>(*sends.failed)));
+        if (sends.failed) {
+            return fail("it failed: " + std::to_string(static_cast<int>(*sends.failed)));
+        }
         if (sends.completed != side.to_post) return fail("it waits for ever");
         if (!side.end->requester.is_idle()) return fail("it is not idle");
         if (at_peer.memory != side.model) return fail("the peer's memory is something else");

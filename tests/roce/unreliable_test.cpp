@@ -101,6 +101,21 @@ TEST(RoceUnreliable, DropsTheRestOfAMessageThatLostAPacket) {
     EXPECT_EQ(ends.receiver.dropped(), 2U);
 }
 
+TEST(RoceUnreliable, KeepsAClaimedReceiveForTheNextMessageThatTakesOne) {
+    UnreliableEnds ends;
+    ends.receives.posted = {1000};
+    ends.post(Operation::send, pattern(300));
+    ends.post(Operation::write, pattern(8));
+    ends.post(Operation::send, pattern(5));
+    EXPECT_TRUE(ends.sender.send(ends.wire));
+    ends.arrive(ends.take());
+    (void)ends.take();
+    ends.arrive_all();
+    EXPECT_EQ(ends.receives.finished, 2U);
+    ASSERT_EQ(ends.receives.received.size(), 1U);
+    EXPECT_EQ(ends.receives.received[0].bytes, pattern(5));
+}
+
 TEST(RoceUnreliable, DropsWhatFindsNoReceiveOrNoMemory) {
     UnreliableEnds ends;
     ends.post(Operation::send, pattern(600));

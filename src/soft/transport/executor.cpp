@@ -18,8 +18,8 @@ CopyResult Executor::copy_one(const Reach& to, const Reach& from, std::uint64_t 
         }
         return CopyResult::ok;
     }
-    if (to.pid != nowhere && from.pid != nowhere) counters_->add(Count::system_copy);
-    return transfer(to, from, bytes, *peer_);
+    if (to.pid != nowhere && from.pid != nowhere) receiver_.counters().add(Count::system_copy);
+    return transfer(to, from, bytes, *receiver_.peer());
 }
 
 CopyResult Executor::copy(const Piece* to, std::uint32_t to_count, const Piece* from,
@@ -134,7 +134,7 @@ Progress Executor::locate_message(const Request& request, std::uint32_t access,
 
 /// Where the bytes of a READ come to is looked at when they come, so the peer judges first.
 Progress Executor::judge_read(const Request& request) noexcept {
-    if (failure_ == IBV_WC_LOC_PROT_ERR) {
+    if (failure() == IBV_WC_LOC_PROT_ERR) {
         Piece unused;
         if (!receiver_.find_target(request.opcode, request.remote_key, request.remote_address,
                                    bytes_of(request.sges, request.sge_count), unused)) {
@@ -182,7 +182,7 @@ Progress Executor::move_failed(const Request& request, const Consumed& receive,
 
 void Executor::tell(const Request& request, const Located& it) noexcept {
     const auto bytes = static_cast<std::uint32_t>(it.total);
-    counters_->add(count_of(request.opcode));
+    receiver_.counters().add(count_of(request.opcode));
     if (sends_to_receive(request.opcode)) {
         receiver_.complete(it.receive, bytes, request.immediate, completion_flags(request),
                            it.window);
@@ -227,7 +227,7 @@ bool Executor::send_at_once(const ibv_send_wr& wr, std::uint32_t flags,
     }
     if (way.overlaps()) return false;
     if (way.to != way.from) copy_in_order(way.to, way.from, length);
-    counters_->add(Count::send);
+    receiver_.counters().add(Count::send);
     const bool immediate = wr.opcode == IBV_WR_SEND_WITH_IMM;
     receiver_.completions.write(
         position, piece.length, immediate ? wr.imm_data : 0,

@@ -61,7 +61,7 @@ Progress Executor::attempt_atomic(const Request& request) noexcept {
     if (Steps::by_processor && region->kind == RegionKind::shared_file) {
         // Everybody maps it, and everybody uses the processor's atomics. Who cannot, must not.
         if (target.at.direct == nullptr) {
-            if (!receiver_.end.mine && !peer_->still_there()) return Progress::gone;
+            if (!receiver_.end.mine && !receiver_.peer()->still_there()) return Progress::gone;
             base::log_line(
                 base::LogLevel::error, "soft",
                 "atomic: the peer's shared memory cannot be mapped here, and the system's "
@@ -74,7 +74,8 @@ Progress Executor::attempt_atomic(const Request& request) noexcept {
     } else {
         const std::uint64_t at_owner =
             receiver_.keys.address_at_owner(request.remote_key, request.remote_address);
-        AtomicLocks& locks = receiver_.end.mine ? node_->atomic_locks() : peer_->atomic_locks();
+        AtomicLocks& locks = receiver_.end.mine ? receiver_.node()->atomic_locks()
+                                                : receiver_.peer()->atomic_locks();
         if (!locks.lock(at_owner)) return Progress::busy;
         result = change(request, target.at, original, Steps::pause_within(plan()));
         locks.unlock(at_owner);
@@ -88,7 +89,7 @@ Progress Executor::attempt_atomic(const Request& request) noexcept {
     if (result != CopyResult::ok) {
         return copy_failed(result, IBV_WC_LOC_PROT_ERR, IBV_WC_SUCCESS);
     }
-    counters_->add(Count::atomic);
+    receiver_.counters().add(Count::atomic);
     if ((request.flags & IBV_SEND_SIGNALED) != 0) complete_send(request.slot, size);
     return Progress::done;
 }

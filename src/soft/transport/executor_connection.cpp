@@ -14,8 +14,6 @@ Executor::Executor() noexcept { disconnect(); }
 void Executor::connect(Node* node, PeerNode* peer, const End& sender, const End& receiver,
                        bool asymmetric, Counters* counters) noexcept {
     disconnect();
-    node_ = node;
-    peer_ = peer;
     connected_ = true;
     reliable_ = sender.type == IBV_QPT_RC;
     sender_.end = sender;
@@ -27,7 +25,6 @@ void Executor::connect(Node* node, PeerNode* peer, const End& sender, const End&
         {sender.bell_send, sender.news_send, sender.mine ? nullptr : peer}, asymmetric, *counters);
     asymmetric_ = asymmetric;
     copies_refused_ = peer != nullptr && peer->copies_refused();
-    counters_ = counters;
     hazard_ = sender.mine ? &sender.block.hazard->send : &receiver.block.hazard->run;
     receiver_state_ = receiver.mine ? receiver.state_word : &receiver.block.control->state_word;
 }
@@ -43,8 +40,6 @@ void Executor::disconnect() noexcept {
     limit_messages(max_message_bytes);
     abandoned_ = false;
     hazard_ = nullptr;
-    node_ = nullptr;
-    peer_ = nullptr;
     connected_ = false;
 }
 
@@ -92,7 +87,7 @@ bool Executor::receiver_changed(std::uint64_t word) noexcept {
     receiver_.look_at_receives();
     if (state == IBV_QPS_RTR) {
         receiver_.end.block.fault->wishes.fetch_or(wish_established, std::memory_order_release);
-        receiver_.ring_async(peer_, *counters_);
+        receiver_.ring_async();
     }
     return true;
 }
@@ -104,7 +99,7 @@ bool Executor::receiver_stands() const noexcept {
 }
 
 Reason Executor::way_of(const Side& from, const Side& to) const noexcept {
-    if (!connected_ || peer_ == nullptr) return {};
+    if (!connected_ || receiver_.peer() == nullptr) return {};
     const auto is_in = [](const Side& side, const Side& other, ibv_qp_state first) {
         const std::atomic<std::uint64_t>& place =
             side.end.mine ? *side.end.state_word : side.end.block.control->state_word;

@@ -7,11 +7,10 @@
 namespace millrace::soft {
 
 Progress Executor::fail(ibv_wc_status sender, ibv_wc_status receiver, const Reason& why) noexcept {
-    failure_ = sender;
-    reason_ = why;
+    static_cast<void>(receiver_.refuse(sender, receiver, why));
     // An unreliable receiver's queue pair only fails for what is wrong with its own memory.
     if (receiver != IBV_WC_SUCCESS && (reliable_ || receiver == IBV_WC_LOC_PROT_ERR)) {
-        receiver_.fail(receiver, reason_);
+        receiver_.fail(receiver, why);
     }
     return Progress::failed;
 }
@@ -26,7 +25,7 @@ Progress Executor::copy_failed(CopyResult result, ibv_wc_status sender,
     switch (result) {
         case CopyResult::peer_gone: return Progress::gone;
         case CopyResult::denied:  // the operating system's refusal is nobody's bad key
-            tell_copies_denied(peer_->pid());
+            tell_copies_denied(receiver_.peer()->pid());
             return fail(IBV_WC_REM_OP_ERR, IBV_WC_WR_FLUSH_ERR);
         case CopyResult::busy: return Progress::busy;
         case CopyResult::no_answer: return fail(IBV_WC_RETRY_EXC_ERR, IBV_WC_WR_FLUSH_ERR);
@@ -45,8 +44,8 @@ Progress Executor::drop(const Request& request, Progress progress) noexcept {
     std::uint32_t count = 0;
     std::uint64_t total = 0;
     if (progress == Progress::failed) {
-        if (failure_ == IBV_WC_LOC_PROT_ERR || failure_ == IBV_WC_LOC_LEN_ERR ||
-            failure_ == IBV_WC_LOC_QP_OP_ERR) {
+        if (failure() == IBV_WC_LOC_PROT_ERR || failure() == IBV_WC_LOC_LEN_ERR ||
+            failure() == IBV_WC_LOC_QP_OP_ERR) {
             return progress;
         }
     } else if (!gather(request, 0, local.data(), count, total)) {
@@ -55,7 +54,7 @@ Progress Executor::drop(const Request& request, Progress progress) noexcept {
     } else if (total > max_message_bytes) {
         return fail(IBV_WC_LOC_LEN_ERR, IBV_WC_SUCCESS);
     }
-    counters_->add(Count::dropped);
+    receiver_.counters().add(Count::dropped);
     if ((request.flags & IBV_SEND_SIGNALED) != 0) {
         complete_send(request.slot, static_cast<std::uint32_t>(total));
     }

@@ -64,7 +64,7 @@ Progress Executor::tell_receiver(const Request& request) noexcept {
     if (!receiver_ready()) return Progress::no_peer;
     if (!receiver_.receive_available(receive)) return Progress::no_receive;
     const auto bytes = static_cast<std::uint32_t>(bytes_of(request.sges, request.sge_count));
-    counters_->add(count_of(request.opcode));
+    receiver_.counters().add(count_of(request.opcode));
     receiver_.completions.write(receive, bytes, request.immediate, completion_flags(request));
     return Progress::done;
 }

@@ -72,7 +72,7 @@ bool Receiver::claim(std::uint32_t& position, const PoolSlot*& slot) noexcept {
     slot = next.slot;
     claimed_ = next.number + 1;
     if (end.pool.below_limit(next.position)) [[unlikely]]
-        ring_async(peer_, *counters_);
+        ring_async();
     return true;
 }
 
@@ -173,7 +173,7 @@ void Receiver::fail(ibv_wc_status status, const Reason& why) noexcept {
     fault.receive.store(1U + static_cast<std::uint32_t>(status), std::memory_order_release);
     full_fence();
     completions.ring(true);
-    ring_async(peer_, *counters_);
+    ring_async();
 }
 
 }  // namespace millrace::soft

@@ -56,6 +56,11 @@ class Receiver : public Side {
     void open(Node* node, PeerNode* peer, bool asymmetric, Counters& counters) noexcept;
     void close() noexcept;
 
+    [[nodiscard]] Node* node() const noexcept { return node_; }
+    [[nodiscard]] PeerNode* peer() const noexcept { return peer_; }  ///< of this process, or null
+    [[nodiscard]] Counters& counters() const noexcept { return *counters_; }
+    void ring_async() noexcept { Side::ring_async(peer_, *counters_); }
+
     /// What the queue pair grants its peer.
     [[nodiscard]] bool grants(std::uint32_t access) const noexcept {
         return (access_->load(std::memory_order_relaxed) & access) != 0;
@@ -91,6 +96,12 @@ class Receiver : public Side {
     [[nodiscard]] const KeyCache::Region* find_word(std::uint32_t key, std::uint64_t address,
                                                     Piece& target) noexcept;
     [[nodiscard]] const Refusal& refusal() const noexcept { return refusal_; }
+    /// False, always.
+    [[gnu::cold]] bool refuse(ibv_wc_status sender, ibv_wc_status receiver,
+                              const Reason& why) noexcept {
+        refusal_ = {sender, receiver, why};
+        return false;
+    }
 
     /// Changes a word that is mapped here. What was there.
     [[nodiscard]] static std::uint64_t change_word(std::byte* at, ibv_wr_opcode opcode,
@@ -118,12 +129,6 @@ class Receiver : public Side {
     void fail(ibv_wc_status status, const Reason& why) noexcept;
 
   private:
-    [[gnu::cold]] bool refuse(ibv_wc_status sender, ibv_wc_status receiver,
-                              const Reason& why) noexcept {
-        refusal_ = {sender, receiver, why};
-        return false;
-    }
-
     const std::atomic<std::uint32_t>* access_ = nullptr;  ///< the queue pair's
     std::uint32_t receive_tail_ = 0;
     std::uint32_t claimed_ = 0;

@@ -22,6 +22,9 @@ namespace {
 
 constexpr std::uint32_t udp_and_check_bytes = 8 + 4;
 constexpr std::uint8_t usual_time_to_live = 64;
+/// What adapters say of a datagram in its completion's service level, as RoCE has none there: that
+/// it had a UDP header, and an IPv4 one. UCX looks there for how the 40 bytes are to be read.
+constexpr std::uint32_t by_udp_and_ipv4 = 8 | 2;
 
 /// As it came, as far as a socket tells.
 [[nodiscard]] Ipv4InGrh header_of(const WirePacket& packet, const UdpAddress& to) noexcept {
@@ -127,7 +130,7 @@ void Datagrams::arrived(const WirePacket& packet) noexcept {
     message.source = parsed.source;
     message.qkey = parsed.q_key;
     message.grh = reinterpret_cast<const ibv_grh*>(&header);
-    message.flags = completion_grh;
+    message.flags = completion_grh | by_udp_and_ipv4 << completion_service_level_shift;
     if (parsed.solicited) message.flags |= completion_solicited;
     if (parsed.kind == roce::Kind::send_only_immediate) {
         message.flags |= completion_immediate;
