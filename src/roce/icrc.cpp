@@ -10,7 +10,7 @@
 namespace millrace::roce {
 namespace {
 
-/// The CRC-32 of Ethernet and zlib: bit 31 of a number is the coefficient of x^0, bit 0 that of x^31.
+/// The CRC-32 of Ethernet and zlib: bit 31 of a number is the coefficient of x^0, bit 0 of x^31.
 constexpr std::uint32_t polynomial = 0xedb88320;
 constexpr std::uint32_t one = 0x80000000;
 

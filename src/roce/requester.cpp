@@ -214,7 +214,11 @@ bool Requester::may_read() const noexcept {
 Requester::Sent Requester::send_read(const Entry& entry, Outlet& outlet) noexcept {
     const Request& request = entry.request;
     const std::uint32_t number = (cursor_psn_ - entry.first_psn) & psn_mask;
-    const std::uint32_t packets = std::min(entry.packets - number, most_read_packets);
+    // Pieces end at the same places whenever they are asked for: the responder answers again only
+    // what it has answered.
+    const std::uint32_t piece = number / most_read_packets + 1;
+    const std::uint32_t end = std::min(entry.packets, piece * most_read_packets);
+    const std::uint32_t packets = end - number;
     const bool fits = under_way() == 0 || under_way() + packets <= attributes_.window;
     if (!fits || !may_read()) return Sent::not_now;
     const std::uint32_t offset = number << mtu_shift_;

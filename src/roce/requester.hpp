@@ -7,19 +7,20 @@
 //                    ^ cursor: the next packet is of this one
 //   PSNs        |unacknowledged ... cursor_psn ... sent|
 //
-// The window is what lies between the oldest PSN without an acknowledgement and the cursor. Whatever
-// is lost (a negative acknowledgement, a response that does not follow the last one, a timeout, a
-// receiver that was not ready) puts the cursor back to the oldest PSN without an acknowledgement
-// (go-back-N). A READ owns the PSNs of its responses; an acknowledgement beyond one whose
-// data has not come says that the data was lost.
+// The window is what lies between the oldest PSN without an acknowledgement and the cursor. A loss
+// (told by a negative acknowledgement, a response that does not follow the last one, a timeout) or
+// a receiver that was not ready puts the cursor back to that oldest PSN (go-back-N). A READ owns
+// the PSNs of its responses; an acknowledgement beyond one whose data has not come says that the
+// data was lost.
 //
-// A long READ travels as several requests, each of at most `most_read_packets` responses: a
-// response's bytes are the requester's to have room for.
+// A long READ travels as several requests, each of at most `most_read_packets` responses, as their
+// bytes are the requester's to have room for. A piece that is asked for again begins at what it
+// lacks, and ends where it did: a responder repeats only what it has done.
 //
 // Invariants.
 // - Requests complete in the order of posting, each once, until one fails; none does after that.
-// - A packet with the PSN of an earlier one is the same packet, but for the owner's memory, and for a
-//   READ, which asks for what is still missing.
+// - A packet with the PSN of an earlier one is the same packet, but for the owner's memory, and for
+//   a READ, which asks for what is still missing.
 // - What a READ or an atomic brought is placed once, in order, and only while its request waits.
 // - While something is unacknowledged, and no receiver has asked for a pause, the timer runs; each
 //   time that it runs out without progress takes one of `retry_count`.
@@ -75,11 +76,11 @@ class Requester {
 
     /// There is room: the owner counts its slots. Nothing leaves before `send`.
     void post(const Request& request) noexcept;
-    /// Acknowledgements and responses, whose destination is this queue pair. Times in nanoseconds of
-    /// a clock that never goes back.
+    /// Acknowledgements and responses, whose destination is this queue pair. Times are nanoseconds
+    /// of a clock that never goes back.
     void arrived(const Packet& packet, std::int64_t now) noexcept;
     /// Everything that may leave leaves, and what is due is done: after `post`, `arrived`, and at
-    /// `next_deadline`. False: the outlet was full, and it is to be called again when there is room.
+    /// `next_deadline`. False: the outlet was full; call it again when there is room.
     bool send(std::int64_t now, Outlet& outlet) noexcept;
     /// `never`: nothing happens by itself.
     [[nodiscard]] std::int64_t next_deadline() const noexcept;

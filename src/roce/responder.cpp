@@ -317,8 +317,10 @@ bool Responder::send_read(Answer& reading, Outlet& outlet) noexcept {
         const bool is_first = reading.offset == 0;
         const bool is_last = reading.offset + size == reading.length;
         Packet packet;
-        const Kind kind = is_first ? (is_last ? Kind::read_response_only : Kind::read_response_first)
-                                   : (is_last ? Kind::read_response_last : Kind::read_response_middle);
+        const Kind kind = is_first && is_last ? Kind::read_response_only
+                          : is_first          ? Kind::read_response_first
+                          : is_last           ? Kind::read_response_last
+                                              : Kind::read_response_middle;
         head(packet, kind, reading.psn);
         packet.message_sequence = reading.message_sequence;
         const std::size_t headers = header_bytes(Service::rc, kind);

@@ -1,11 +1,11 @@
-// The responder of a reliable connection (RC): takes the peer's requests in the order of their PSNs,
-// has them done, and answers. Pure state: no socket, no clock, no lock, no allocation after
+// The responder of a reliable connection (RC): takes the peer's requests in the order of their
+// PSNs, has them done, and answers. Pure state: no socket, no clock, no lock, no allocation after
 // construction. Called by the queue pair's receive side; one caller at a time.
 //
-//   arrives      before the expected PSN       the expected PSN         after it
-//   SEND, WRITE  acknowledged again            done, acknowledged       one negative acknowledgement
-//   READ         read again, by its own key    answered                 a gap, none while the receiver
-//   atomic       answered from the replay ring done once, answered      was not ready
+//   arrives      before the expected PSN        the expected PSN      after it
+//   SEND, WRITE  acknowledged again             done, acknowledged    refused once a gap; not at
+//   READ         read again, by its own key     answered              all while the receiver was
+//   atomic       answered from the replay ring  done once, answered   not ready
 //
 // Answers wait in a queue, in PSN order: READs in parts, as the outlet has room, then the one
 // acknowledgement, which is for everything before it. It waits for more to acknowledge, at most

@@ -107,7 +107,8 @@ class ReceiveSide {
     ReceiveSide& operator=(const ReceiveSide&) = delete;
 
     /// Takes a receive: at the first packet of a SEND; at the last of a WRITE with immediate,
-    /// before its bytes. A receive that was claimed, and whose message was abandoned, is it again.
+    /// before its bytes. One that was claimed for a message that was abandoned is it again; WRITEs
+    /// that take none may finish meanwhile.
     [[nodiscard]] virtual Outcome claim() noexcept = 0;
     /// The WRITE's bytes go to `address`. Not called for one of no bytes.
     [[nodiscard]] virtual Outcome begin_write(std::uint32_t key, std::uint64_t address,

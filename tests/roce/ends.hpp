@@ -135,17 +135,18 @@ class Receives final : public ReceiveSide {
         EXPECT_EQ(arrival.length, placed_);
         EXPECT_EQ(arrival.is_write, is_writing_ || (arrival.is_write && arrival.length == 0));
         const bool takes_receive = !arrival.is_write || arrival.has_immediate;
-        EXPECT_EQ(takes_receive, claimed_.has_value());
-        if (takes_receive) received.push_back({into_, arrival});
+        EXPECT_TRUE(claimed_ || !takes_receive);
+        if (takes_receive) {
+            received.push_back({into_, arrival});
+            claimed_.reset();
+        }
         ++finished;
         forget();
         return Outcome::done;
     }
     void abandon() noexcept override {
         ++abandoned;
-        into_.clear();
-        is_writing_ = false;
-        placed_ = 0;
+        forget();
     }
     Outcome check_read(std::uint32_t key, std::uint64_t address,
                        std::uint32_t length) noexcept override {
@@ -193,7 +194,6 @@ class Receives final : public ReceiveSide {
                address - region_address + length <= memory.size();
     }
     void forget() noexcept {
-        claimed_.reset();
         into_.clear();
         is_writing_ = false;
         placed_ = 0;
@@ -337,7 +337,11 @@ struct Ends {
     void lose(End& from) { (void)take(from); }
     /// Everything arrives, until nobody says anything.
     void settle() {
-        while (say(active) + say(passive) != 0) {
+        for (int rounds = 0; say(active) + say(passive) != 0; ++rounds) {
+            if (rounds == 10'000) {
+                ADD_FAILURE() << "they talk for ever";
+                return;
+            }
             while (!active.wire.said.empty()) deliver(active);
             while (!passive.wire.said.empty()) deliver(passive);
         }

@@ -24,6 +24,8 @@ enum class Luck {
 constexpr std::uint64_t read_area = 0;         ///< of the peer's memory: nobody changes it
 constexpr std::uint64_t write_area = 4096;     ///< changed by WRITEs, read by READs
 constexpr std::uint64_t counter_area = 12288;  ///< changed by atomics
+constexpr std::uint64_t long_area = 16384;     ///< as the first one, for long READs
+constexpr std::uint32_t long_bytes = 48 * 1024;
 constexpr std::uint64_t area_bytes = 4096;
 constexpr std::uint64_t counters = 4;
 
@@ -108,11 +110,13 @@ class Schedule {
     /// When the side's clock shows it.
     std::int64_t time_of(const Side& side, std::int64_t deadline) const {
         if (deadline == never) return never;
-        return std::max(time_, static_cast<std::int64_t>(static_cast<double>(deadline) / side.rate) + 1);
+        const double shown_at = static_cast<double>(deadline) / side.rate;
+        return std::max(time_, static_cast<std::int64_t>(shown_at) + 1);
     }
 
     Settings settings() {
         Settings made;
+        made.memory = long_area + long_bytes;
         made.mtu = one_of(2) ? 256 : 512;
         made.first_psn = one_of(2) ? psn_mask - below(60) : below(psn_mask + 1);
         made.window = one_of(2) ? 128 : 1 + below(20);
@@ -219,7 +223,7 @@ class Schedule {
         End& end = *side.end;
         const auto number = static_cast<std::uint32_t>(side.posted.size());
         const bool fails = number == side.fails_at;
-        const std::uint32_t length = one_of(8) ? below(2) : below(one_of(3) ? 2048 : 300);
+        std::uint32_t length = one_of(8) ? below(2) : below(one_of(3) ? 2048 : 300);
         const std::uint64_t offset = write_area + below(area_bytes - 2048);
         Expected expected{};
         expected.immediate = below(1000);
@@ -244,7 +248,9 @@ class Schedule {
                 ++side.receives_owed;
                 break;
             case 5: expected.operation = Operation::read; break;
-            case 6: expected.operation = one_of(2) ? Operation::fetch_add : Operation::compare_swap; break;
+            case 6:
+                expected.operation = one_of(2) ? Operation::fetch_add : Operation::compare_swap;
+                break;
             default: expected.operation = Operation::local; break;
         }
         const bool is_write = expected.operation == Operation::write ||
@@ -253,7 +259,11 @@ class Schedule {
         Request* request = nullptr;
         if (expected.operation == Operation::read) {
             const bool changes = one_of(2);
-            place = changes ? offset : read_area + below(area_bytes - 2048);
+            const bool is_long = !changes && one_of(3);  // in pieces
+            if (is_long) length = below(long_bytes);
+            place = changes   ? offset
+                    : is_long ? long_area + below(long_bytes - length)
+                              : read_area + below(area_bytes - 2048);
             side.read_what_changes |= changes;
             expected.bytes.assign(side.model.begin() + static_cast<std::ptrdiff_t>(place),
                                   side.model.begin() + static_cast<std::ptrdiff_t>(place + length));
@@ -333,8 +343,12 @@ class Schedule {
                 case Operation::read:
                 case Operation::fetch_add:
                 case Operation::compare_swap:
-                    if (sends.all[side.judged].bytes != expected.bytes) fail("it brought something else");
-                    if (sends.all[side.judged].placed != expected.bytes.size()) fail("it brought a part");
+                    if (sends.all[side.judged].bytes != expected.bytes) {
+                        fail("it brought something else");
+                    }
+                    if (sends.all[side.judged].placed != expected.bytes.size()) {
+                        fail("it brought a part");
+                    }
                     break;
                 case Operation::local: break;
                 default: ++messages_done_[&side == &active_ ? 0 : 1];
@@ -362,7 +376,9 @@ class Schedule {
             return;
         }
         if (side.fails_with) return judge_failure(side);
-        if (sends.failed) return fail("it failed: " + std::to_string(static_cast<int>(*sends.failed)));
+        if (sends.failed) {
+            return fail("it failed: " + std::to_string(static_cast<int>(*sends.failed)));
+        }
         if (sends.completed != side.to_post) return fail("it waits for ever");
         if (!side.end->requester.is_idle()) return fail("it is not idle");
         if (at_peer.memory != side.model) return fail("the peer's memory is something else");

@@ -134,7 +134,7 @@ Progress Executor::locate_message(const Request& request, std::uint32_t access,
 
 /// Where the bytes of a READ come to is looked at when they come, so the peer judges first.
 Progress Executor::judge_read(const Request& request) noexcept {
-    if (failure_ == IBV_WC_LOC_PROT_ERR) {
+    if (failure() == IBV_WC_LOC_PROT_ERR) {
         Piece unused;
         if (!receiver_.find_target(request.opcode, request.remote_key, request.remote_address,
                                    bytes_of(request.sges, request.sge_count), unused)) {

@@ -197,19 +197,18 @@ class Executor {
     /// mistakes fail.
     [[nodiscard]] Progress run(const Request& request) noexcept;
     /// The status that the sender's completion of the request that failed has.
-    [[nodiscard]] ibv_wc_status failure() const noexcept { return failure_; }
+    [[nodiscard]] ibv_wc_status failure() const noexcept { return receiver_.refusal().sender; }
     /// It failed because the peer's pages did not come, and a thread of ours may still copy: the
     /// hazard has to stay as it is for good.
     [[nodiscard]] bool abandoned() const noexcept { return abandoned_; }
     /// And why: mode `strict` tells it.
-    [[nodiscard]] const Reason& reason() const noexcept { return reason_; }
+    [[nodiscard]] const Reason& reason() const noexcept { return receiver_.refusal().why; }
 
     /// Completes a request that our process has done without its peer (binding a window), or says
     /// why it failed.
     void complete_local(std::uint32_t slot) noexcept { complete_send(slot, 0); }
     void fail_local(ibv_wc_status status) noexcept {
-        failure_ = status;
-        reason_ = {};
+        static_cast<void>(receiver_.refuse(status, IBV_WC_SUCCESS, {}));
     }
 
     /// Runs the pending request at `entry` (of the sender's block), if it is due; in mode `strict`
@@ -344,8 +343,6 @@ class Executor {
     bool asymmetric_ = false;
     bool connected_ = false;
     bool reliable_ = true;
-    ibv_wc_status failure_ = IBV_WC_SUCCESS;
-    Reason reason_;
     Hazard* hazard_ = nullptr;  ///< under which it runs
 };
 

@@ -7,11 +7,10 @@
 namespace millrace::soft {
 
 Progress Executor::fail(ibv_wc_status sender, ibv_wc_status receiver, const Reason& why) noexcept {
-    failure_ = sender;
-    reason_ = why;
+    static_cast<void>(receiver_.refuse(sender, receiver, why));
     // An unreliable receiver's queue pair only fails for what is wrong with its own memory.
     if (receiver != IBV_WC_SUCCESS && (reliable_ || receiver == IBV_WC_LOC_PROT_ERR)) {
-        receiver_.fail(receiver, reason_);
+        receiver_.fail(receiver, why);
     }
     return Progress::failed;
 }
@@ -45,8 +44,8 @@ Progress Executor::drop(const Request& request, Progress progress) noexcept {
     std::uint32_t count = 0;
     std::uint64_t total = 0;
     if (progress == Progress::failed) {
-        if (failure_ == IBV_WC_LOC_PROT_ERR || failure_ == IBV_WC_LOC_LEN_ERR ||
-            failure_ == IBV_WC_LOC_QP_OP_ERR) {
+        if (failure() == IBV_WC_LOC_PROT_ERR || failure() == IBV_WC_LOC_LEN_ERR ||
+            failure() == IBV_WC_LOC_QP_OP_ERR) {
             return progress;
         }
     } else if (!gather(request, 0, local.data(), count, total)) {

@@ -96,6 +96,12 @@ class Receiver : public Side {
     [[nodiscard]] const KeyCache::Region* find_word(std::uint32_t key, std::uint64_t address,
                                                     Piece& target) noexcept;
     [[nodiscard]] const Refusal& refusal() const noexcept { return refusal_; }
+    /// False, always.
+    [[gnu::cold]] bool refuse(ibv_wc_status sender, ibv_wc_status receiver,
+                              const Reason& why) noexcept {
+        refusal_ = {sender, receiver, why};
+        return false;
+    }
 
     /// Changes a word that is mapped here. What was there.
     [[nodiscard]] static std::uint64_t change_word(std::byte* at, ibv_wr_opcode opcode,
@@ -123,12 +129,6 @@ class Receiver : public Side {
     void fail(ibv_wc_status status, const Reason& why) noexcept;
 
   private:
-    [[gnu::cold]] bool refuse(ibv_wc_status sender, ibv_wc_status receiver,
-                              const Reason& why) noexcept {
-        refusal_ = {sender, receiver, why};
-        return false;
-    }
-
     const std::atomic<std::uint32_t>* access_ = nullptr;  ///< the queue pair's
     std::uint32_t receive_tail_ = 0;
     std::uint32_t claimed_ = 0;

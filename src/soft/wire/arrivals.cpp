@@ -43,13 +43,13 @@ Outcome Arrivals::begin_write(std::uint32_t key, std::uint64_t address,
     const HazardScope scope{of_.block.hazard->run, of_.asymmetric};
     Piece target;
     if (!receiver_.find_target(IBV_WR_RDMA_WRITE, key, address, length, target)) return refused();
-    write_ = {key, address, true};
+    write_ = {key, address, true, false};
     return Outcome::done;
 }
 
 bool Arrivals::find(std::uint64_t offset, std::uint64_t bytes, Pieces& pieces,
                     std::uint32_t& count) noexcept {
-    if (write_.under_way) {
+    if (write_.is_current) {
         count = 1;
         return receiver_.find_target(IBV_WR_RDMA_WRITE, write_.key, write_.address + offset, bytes,
                                      pieces[0]);
@@ -63,6 +63,7 @@ Outcome Arrivals::place(std::uint32_t offset, std::span<const std::uint8_t> byte
     const HazardScope scope{of_.block.hazard->run, of_.asymmetric};
     Pieces pieces;
     std::uint32_t count = 0;
+    if (offset == 0) write_.is_current = std::exchange(write_.is_new, false);
     if (!find(offset, bytes.size(), pieces, count)) return refused();
     const auto* from = reinterpret_cast<const std::byte*>(bytes.data());
     for (std::uint32_t i = 0; i < count; ++i) {
@@ -74,12 +75,12 @@ Outcome Arrivals::place(std::uint32_t offset, std::span<const std::uint8_t> byte
 }
 
 Outcome Arrivals::finish(const roce::Arrival& arrival) noexcept {
-    const bool is_write = std::exchange(write_.under_way, false) || arrival.is_write;
-    if (is_write && !arrival.has_immediate) return Outcome::done;
+    write_.is_current = false;
+    if (arrival.is_write && !arrival.has_immediate) return Outcome::done;
     const HazardScope scope{of_.block.hazard->run, of_.asymmetric};
     std::atomic<std::uint64_t>* window = nullptr;
     std::uint32_t immediate = arrival.immediate;
-    std::uint32_t flags = is_write ? completion_write | completion_immediate : 0U;
+    std::uint32_t flags = arrival.is_write ? unsigned{completion_write} : 0U;
     if (arrival.has_immediate) flags |= completion_immediate;
     if (arrival.solicited) flags |= completion_solicited;
     if (arrival.invalidates) {
@@ -90,7 +91,7 @@ Outcome Arrivals::finish(const roce::Arrival& arrival) noexcept {
     Pieces pieces;
     std::uint32_t count = 0;
     // What nothing is placed in is looked at all the same.
-    if (!is_write && arrival.length == 0 && !find(0, 0, pieces, count)) return refused();
+    if (!arrival.is_write && arrival.length == 0 && !find(0, 0, pieces, count)) return refused();
     receiver_.complete(receive_, arrival.length, immediate, flags, window);
     return Outcome::done;
 }

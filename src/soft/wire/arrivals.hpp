@@ -41,11 +41,12 @@ class Arrivals final : public roce::ReceiveSide {
     void failed(roce::Status status) noexcept override;
 
   private:
-    /// Where the current WRITE goes.
+    /// Where a WRITE goes. One that was begun and not finished says nothing of the next message.
     struct Write {
         std::uint32_t key = 0;
         std::uint64_t address = 0;
-        bool under_way = false;
+        bool is_new = false;      ///< none of its bytes are placed
+        bool is_current = false;  ///< what is placed is its
     };
     /// As the receiver has refused it.
     [[nodiscard]] roce::Outcome refused() noexcept;

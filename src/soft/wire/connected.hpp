@@ -1,6 +1,6 @@
 // A connected queue pair whose peer is on the wire: what joins roce's state machines to this
 // process's port, and to the queue pair's memory, receives and completions. Made at RTR, gone at
-// RESET. docs/wire.md.
+// RESET. docs/architecture.md, "How requests travel".
 //
 // The queue pair's send side, and its lock, has both directions: who posts, the thread that drains
 // the port and the engine wait for it, each for a few packets. So it is never held by who waits for
@@ -17,33 +17,10 @@
 #include "wire/connection_protocol.hpp"
 #include "wire/departures.hpp"
 #include "wire/wire_engine.hpp"
+#include "wire/wire_owner.hpp"
 #include "wire/wire_port.hpp"
 
 namespace millrace::soft {
-
-/// What a connection on the wire asks of its queue pair.
-class WireOwner {
-  public:
-    WireOwner() = default;
-    virtual ~WireOwner() = default;
-    WireOwner(const WireOwner&) = delete;
-    WireOwner& operator=(const WireOwner&) = delete;
-
-    /// Of the send side.
-    virtual void lock() noexcept = 0;
-    virtual void unlock() noexcept = 0;
-
-    // With the lock.
-    [[nodiscard]] virtual ibv_qp_state state() const noexcept = 0;
-    /// Does the operation on a window that was posted first.
-    [[nodiscard]] virtual ibv_wc_status run_local() noexcept = 0;
-    /// The peer's first packet has come.
-    virtual void established() noexcept = 0;
-    /// A request has failed.
-    virtual void sends_failed(ibv_wc_status status) noexcept = 0;
-    /// Something has come, or is complete; the block may have a fault.
-    virtual void moved() noexcept = 0;
-};
 
 class Connected final : public Transport, private WireReceiver, private WireTimer {
   public:

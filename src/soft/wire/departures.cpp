@@ -7,7 +7,7 @@
 #include "fabric/copy_in_order.hpp"
 #include "layout/hazard.hpp"
 #include "transport/request.hpp"
-#include "wire/connected.hpp"
+#include "wire/wire_owner.hpp"
 
 namespace millrace::soft {
 namespace {

@@ -230,24 +230,25 @@ void WireEngine::run() noexcept {
     pthread_setname_np(pthread_self(), "millrace-wire");
     const base::OwnThread own;
     prctl(PR_SET_TIMERSLACK, 1UL, 0UL, 0UL, 0UL);
-    std::int64_t look_at = wire_never;  // when the socket is looked at, which is not watched till then
+    std::int64_t look_at = wire_never;  // when the socket is looked at; it is not watched till then
     std::int64_t pause = first_look_at_program;
     std::int64_t program_at = cable_now() + pause;
     while (!stop_.load(std::memory_order_acquire)) {
         bool has_news = false;
-        if (prepare_to_sleep(std::min(look_at, program_at))) {
-            set_clock(sleeps_until());
-            std::array<epoll_event, 4> events;
-            const int count = ::epoll_wait(epoll_.get(), events.data(), events.size(), -1);
-            for (int i = 0; i < count; ++i) {
-                switch (static_cast<Woken>(events[static_cast<std::size_t>(i)].data.u32)) {
-                    case Woken::by_socket: has_news = true; break;
-                    case Woken::by_door: watch_.answer(); break;
-                    case Woken::by_clock: clock_at_ = 0; break;
-                    case Woken::by_bell: break;
-                }
+        // Where timers are due all the time, it looks at the descriptors all the same.
+        const bool sleeps = prepare_to_sleep(std::min(look_at, program_at));
+        if (sleeps) set_clock(sleeps_until());
+        std::array<epoll_event, 4> events;
+        const int count =
+            ::epoll_wait(epoll_.get(), events.data(), events.size(), sleeps ? -1 : 0);
+        awake();
+        for (int i = 0; i < count; ++i) {
+            switch (static_cast<Woken>(events[static_cast<std::size_t>(i)].data.u32)) {
+                case Woken::by_socket: has_news = true; break;
+                case Woken::by_door: watch_.answer(); break;
+                case Woken::by_clock: clock_at_ = 0; break;
+                case Woken::by_bell: break;
             }
-            awake();
         }
         const std::int64_t now = cable_now();
         bool is_busy = false;

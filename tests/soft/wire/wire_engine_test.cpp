@@ -133,6 +133,26 @@ TEST(WireEngine, LetsATimerExpectItselfAndRemoveItself) {
     engine->remove(after);
 }
 
+TEST(WireEngine, TakesPacketsInWhileTimersAreDueAllTheTime) {
+    Engine engine{96};
+    OnWire peer{own_loopback(97)};
+    struct Restless final : Alarm {
+        explicit Restless(soft::WireEngine& of) : engine{of} {}
+        void due(std::int64_t now) noexcept override {
+            engine.expect(*this, now - 1);
+            Alarm::due(now);
+        }
+        soft::WireEngine& engine;
+    };
+    Restless restless{engine.on_wire.port->engine()};
+    engine->add(restless);
+    engine->expect(restless, cable_now());
+    restless.wait_for(10);
+    peer.send_to(engine.on_wire, "all the same");
+    EXPECT_EQ(engine.on_wire.inbox.wait_for(1).size(), 1U);
+    engine->remove(restless);
+}
+
 TEST(WireEngine, WakesForNothingWhileAThousandTimersExpectNothing) {
     Engine engine{94};
     std::vector<std::unique_ptr<Alarm>> idle;
