@@ -11,6 +11,7 @@
 #include "handshake.hpp"
 #include "identity.hpp"
 #include "outward.hpp"
+#include "sockets.hpp"
 
 namespace millrace::connect {
 namespace {
