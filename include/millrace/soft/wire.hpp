@@ -26,9 +26,9 @@ struct WireAddress {
 [[nodiscard]] std::optional<WireAddress> wire_at(ibv_context* context,
                                                  const ibv_gid& local) noexcept;
 
-/// Turns the wire on as MILLRACE_WIRE=auto does, at this host's address `at` (::ffff:a.b.c.d) if it
-/// has that, unless MILLRACE_WIRE says something itself. True: it is on from the next opening of the
-/// device on, or was already. False: the device is open without it, or MILLRACE_WIRE is "off".
+/// Turns the wire on as MILLRACE_WIRE=auto does, at this host's address `at` (::ffff:a.b.c.d) if
+/// it has that, unless MILLRACE_WIRE says something itself. True: it is on from the next opening of
+/// the device on, or was already. False: the device is open without it, or MILLRACE_WIRE is "off".
 /// Throws base::Error: what MILLRACE_WIRE says cannot be. Any thread.
 [[nodiscard]] bool turn_wire_on(const ibv_gid& at);
 

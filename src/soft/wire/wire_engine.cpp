@@ -230,7 +230,7 @@ void WireEngine::run() noexcept {
     pthread_setname_np(pthread_self(), "millrace-wire");
     const base::OwnThread own;
     prctl(PR_SET_TIMERSLACK, 1UL, 0UL, 0UL, 0UL);
-    std::int64_t look_at = wire_never;  // when the socket is looked at, which is not watched till then
+    std::int64_t look_at = wire_never;  // when the socket is looked at; it is not watched till then
     std::int64_t pause = first_look_at_program;
     std::int64_t program_at = cable_now() + pause;
     while (!stop_.load(std::memory_order_acquire)) {

@@ -111,7 +111,7 @@ std::shared_ptr<WirePort> WirePort::open(const WireChoice& choice) {
         base::throw_errno(EADDRINUSE, "turn on the wire",
                           describe({interface.ip, public_wire_port}),
                           "another program, another user or a RoCE device of the kernel has that "
-                          "port: name another one, or none, for a port that peers of Millrace find");
+                          "port: name another one, or none, for one that peers of Millrace find");
     }
     if (slots == nullptr) {
         socket = wire_socket({interface.ip, wanted}, false);

@@ -84,8 +84,8 @@ class WirePort final : private WireWatch {
     [[nodiscard]] std::shared_ptr<WireRoute> route(const UdpAddress& to);
 
     /// From here to `remove`, packets for that queue pair go to `receiver`, if they come from
-    /// `from` (0: from any address). False: another one has the number, or this is a forked child. Waits for who drains: not
-    /// with a lock that receivers wait for, nor from within one.
+    /// `from` (0: from any address). False: another one has the number, or this is a forked child.
+    /// Waits for who drains: not with a lock that receivers wait for, nor from within one.
     [[nodiscard]] bool add(std::uint32_t qpn, WireReceiver& receiver, std::uint32_t from) noexcept;
     /// The receiver is not called from here on. Waits likewise.
     void remove(std::uint32_t qpn) noexcept;

@@ -230,7 +230,8 @@ void WireRoute::note_sent(const Run& run) noexcept {
     const auto* const bytes = reinterpret_cast<const std::uint8_t*>(arena_.memory()) + run.offset;
     for (std::uint32_t i = 0; i < run.packets; ++i) {
         const std::uint32_t at = i * run.size;
-        exit_.trace->write(lanes_[run.lane].from, to_, {bytes + at, std::min(run.size, run.bytes - at)},
+        exit_.trace->write(lanes_[run.lane].from, to_,
+                           {bytes + at, std::min(run.size, run.bytes - at)},
                            static_cast<std::uint16_t>(i));
     }
 }

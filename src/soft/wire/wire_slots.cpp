@@ -50,8 +50,21 @@ struct Welcome {
     std::uint32_t ip = 0;
 };
 
-struct PassedControl {
-    alignas(cmsghdr) char bytes[CMSG_SPACE(passed_descriptors * sizeof(int))]{};
+/// What a member sends to a joiner.
+struct Passed {
+    Welcome welcome;
+    alignas(cmsghdr) char control[CMSG_SPACE(passed_descriptors * sizeof(int))]{};
+    iovec place{&welcome, sizeof welcome};
+    msghdr message{};
+
+    Passed() noexcept {
+        message.msg_iov = &place;
+        message.msg_iovlen = 1;
+        message.msg_control = control;
+        message.msg_controllen = sizeof control;
+    }
+    Passed(const Passed&) = delete;
+    Passed& operator=(const Passed&) = delete;
 };
 
 struct DoorAddress {
@@ -200,14 +213,10 @@ WireSlots::Entry WireSlots::enter(std::uint32_t ip) {
     if (!is_of_this_user(connection.get())) return Entry::taken;
     pollfd wait{connection.get(), POLLIN, 0};
     if (::poll(&wait, 1, answer_milliseconds) <= 0) return Entry::try_again;
-    Welcome welcome{0, 0};
-    PassedControl control;
-    iovec place{&welcome, sizeof welcome};
-    msghdr message{};
-    message.msg_iov = &place;
-    message.msg_iovlen = 1;
-    message.msg_control = control.bytes;
-    message.msg_controllen = sizeof control.bytes;
+    Passed passed;
+    Welcome& welcome = passed.welcome;
+    msghdr& message = passed.message;
+    welcome.magic = 0;
     const ssize_t bytes = ::recvmsg(connection.get(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     std::size_t taken = 0;
     for (cmsghdr* at = CMSG_FIRSTHDR(&message); bytes > 0 && at != nullptr;
@@ -317,26 +326,19 @@ void WireSlots::admit() noexcept {
         sockaddr_in own{};
         socklen_t length = sizeof own;
         if (::getsockname(socket(), reinterpret_cast<sockaddr*>(&own), &length) != 0) continue;
-        Welcome welcome;
-        welcome.ip = ntohl(own.sin_addr.s_addr);
+        Passed passed;
+        passed.welcome.ip = ntohl(own.sin_addr.s_addr);
         std::array<int, passed_descriptors> numbers{};
         for (std::uint32_t i = 0; i < wire_slots; ++i) numbers[i] = sockets_[i].get();
         numbers[wire_slots] = leases_.get();
         numbers[wire_slots + 1] = door_.get();
-        PassedControl control;
-        iovec place{&welcome, sizeof welcome};
-        msghdr message{};
-        message.msg_iov = &place;
-        message.msg_iovlen = 1;
-        message.msg_control = control.bytes;
-        message.msg_controllen = sizeof control.bytes;
-        cmsghdr* const at = CMSG_FIRSTHDR(&message);
+        cmsghdr* const at = CMSG_FIRSTHDR(&passed.message);
         at->cmsg_level = SOL_SOCKET;
         at->cmsg_type = SCM_RIGHTS;
         at->cmsg_len = CMSG_LEN(sizeof numbers);
         std::memcpy(CMSG_DATA(at), numbers.data(), sizeof numbers);
         // Who is not served tries again.
-        static_cast<void>(::sendmsg(joiner.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL));
+        static_cast<void>(::sendmsg(joiner.get(), &passed.message, MSG_DONTWAIT | MSG_NOSIGNAL));
     }
 }
 

@@ -134,7 +134,9 @@ struct Member {
     /// "slot N", "private PORT" or an error. Once.
     [[nodiscard]] std::string hears_where_it_is() {
         const std::string line = process.read_line().value_or("nothing");
-        if (line.starts_with("slot ")) slot = static_cast<std::uint32_t>(std::stoul(line.substr(5)));
+        if (line.starts_with("slot ")) {
+            slot = static_cast<std::uint32_t>(std::stoul(line.substr(5)));
+        }
         return line;
     }
     [[nodiscard]] std::uint32_t qpn() const { return slot << 12 | 7; }

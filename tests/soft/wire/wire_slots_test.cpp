@@ -126,38 +126,43 @@ bool ends_before(int step, const Body& body) {
     return WIFEXITED(status);
 }
 
+/// Kills processes that join the group at `ip`, each `stride` system calls later than the last one,
+/// and calls `look(calls)` after each. Returns how many calls it takes to join.
+template <class Look>
+int kill_joiners(std::uint32_t ip, int stride, const Look& look) {
+    const auto join = [ip] { static_cast<void>(soft::WireSlots::join(ip)); };
+    int calls = 0;
+    for (; !ends_before(calls, join); calls += stride) look(calls);
+    return calls;
+}
+
+/// A new process at `ip` is one of the group's, and gets what is sent to it.
+void expect_whole(std::uint32_t ip, OnWire& elsewhere) {
+    OnWire another{ip};
+    ASSERT_FALSE(another.port->is_private());
+    elsewhere.send_to(another, "there");
+    ASSERT_THAT(another.inbox.wait_for(1), ElementsAre("there"));
+}
+
 TEST(WireSlots, AreWholeAfterAJoinerWasKilledAtAnySystemCall) {
     OnWire one{own_loopback(8)};
     OnWire elsewhere{own_loopback(9)};
-    const std::uint32_t ip = own_loopback(8);
-    const auto join = [ip] { static_cast<void>(soft::WireSlots::join(ip)); };
-    int steps = 0;
-    while (!ends_before(steps, join)) {
-        ++steps;
-        elsewhere.send_to(one, std::to_string(steps));
-        ASSERT_EQ(one.inbox.wait_for(static_cast<std::size_t>(steps)).back(), std::to_string(steps));
-        OnWire another{own_loopback(8)};
-        ASSERT_FALSE(another.port->is_private());
-        elsewhere.send_to(another, "there");
-        ASSERT_THAT(another.inbox.wait_for(1), ElementsAre("there"));
-    }
-    EXPECT_GT(steps, 20);
+    std::vector<std::string> sent;
+    const int calls = kill_joiners(own_loopback(8), 1, [&](int killed_at) {
+        sent.push_back(std::to_string(killed_at));
+        elsewhere.send_to(one, sent.back());
+        ASSERT_EQ(one.inbox.wait_for(sent.size()), sent);
+        expect_whole(own_loopback(8), elsewhere);
+    });
+    EXPECT_GT(calls, 20);
 }
 
 TEST(WireSlots, AreFoundedAnewAfterAFounderWasKilledAtAnySystemCall) {
     OnWire elsewhere{own_loopback(11)};
-    const std::uint32_t ip = own_loopback(10);
-    const auto join = [ip] { static_cast<void>(soft::WireSlots::join(ip)); };
-    int steps = 0;
     // It makes hundreds of calls of few kinds, and 31 is prime.
-    while (!ends_before(steps, join)) {
-        steps += 31;
-        OnWire founder{own_loopback(10)};
-        ASSERT_FALSE(founder.port->is_private());
-        elsewhere.send_to(founder, "there");
-        ASSERT_THAT(founder.inbox.wait_for(1), ElementsAre("there"));
-    }
-    EXPECT_GT(steps, 500);
+    const int calls = kill_joiners(own_loopback(10), 31,
+                                   [&](int) { expect_whole(own_loopback(10), elsewhere); });
+    EXPECT_GT(calls, 500);
 }
 
 TEST(WireSlots, AreNotAForkedChilds) {
@@ -170,7 +175,7 @@ TEST(WireSlots, AreNotAForkedChilds) {
                                     "it composes");
                   complaints.unless(one.port->drain(0), "another thread is at it");
                   OnWire own{ip};  // its own, like any other process
-                  complaints.unless(own.port->slot() != one.port->slot(), "it has its parent's slot");
+                  complaints.unless(own.port->slot() != one.port->slot(), "it has the parent's");
               }),
               "");
     elsewhere.send_to(one, "still there");
