@@ -89,6 +89,10 @@ ibv_gid gid_of(const SocketAddress& address) noexcept {
         std::memcpy(&plain, &address.storage, sizeof plain);
         std::copy(mapped.begin(), mapped.end(), gid.raw);
         std::memcpy(gid.raw + mapped.size(), &plain.sin_addr, sizeof plain.sin_addr);
+    } else if (address.storage.ss_family == AF_INET6) {  // of a listener on all: IPv4-mapped
+        sockaddr_in6 plain;
+        std::memcpy(&plain, &address.storage, sizeof plain);
+        std::memcpy(gid.raw, &plain.sin6_addr, sizeof plain.sin6_addr);
     }
     return gid;
 }
@@ -105,7 +109,7 @@ ibv_gid own_address_towards(const SocketAddress& peer) {
     return gid_of(own);
 }
 
-void turn_on(const Address& address, const ibv_gid& at, std::string_view because) {
+bool turn_on(const Address& address, const ibv_gid& at, std::string_view because) {
     const bool is_on = verbs::turn_soft_wire_on(at);
     Reasons& all = reasons();
     const std::lock_guard guard{all.mutex};
@@ -117,6 +121,7 @@ void turn_on(const Address& address, const ibv_gid& at, std::string_view because
             "MILLRACE_WIRE=auto",
             address.to_string());
     }
+    return is_on;
 }
 
 }  // namespace
@@ -134,14 +139,23 @@ void prepare_to_connect(const Address& address) {
     const std::vector<SocketAddress> all = resolve(address, false, "connect");
     // A name of this host and another ("localhost" has two) is this host's.
     if (std::ranges::any_of(all, is_of_this_host)) return;
-    turn_on(address, own_address_towards(all.front()), "which is no address of this host");
+    (void)turn_on(address, own_address_towards(all.front()), "which is no address of this host");
 }
 
 void prepare_to_listen(const Address& address) {
     if (address.kind() != Address::Kind::tcp || address.host().empty() || !may_turn_on()) return;
     const std::vector<SocketAddress> all = resolve(address, true, "listen");
     if (std::ranges::any_of(all, names_no_host)) return;
-    turn_on(address, gid_of(all.front()), "by which other hosts reach this one");
+    (void)turn_on(address, gid_of(all.front()), "by which other hosts reach this one");
+}
+
+bool prepare_for_peer(int socket, const Address& peer) {
+    if (!said_of_wire().empty() || !verbs::soft_wire().empty()) return false;
+    const SocketAddress other = other_name(socket);
+    const bool is_tcp = other.size != 0 &&
+                        (other.storage.ss_family == AF_INET || other.storage.ss_family == AF_INET6);
+    if (!is_tcp || names_no_host(other) || is_of_this_host(other)) return false;
+    return turn_on(peer, gid_of(own_name(socket)), "which is no address of this host");
 }
 
 std::string why_wire_is_on() {

@@ -22,6 +22,11 @@ void prepare_to_connect(const Address& address);
 /// all of them does not: most such listeners serve this machine alone.
 void prepare_to_listen(const Address& address);
 
+/// The same for the peer at the other end of `socket`, which is connected, with the device open:
+/// for who listens on all addresses, and nobody came from elsewhere before. `peer`: its address, to
+/// be told. True: it is on now.
+[[nodiscard]] bool prepare_for_peer(int socket, const Address& peer);
+
 /// Why the wire of this process is on, as a clause; or off. Empty: nothing is known of it.
 [[nodiscard]] std::string why_wire_is_on();
 [[nodiscard]] std::string why_no_wire();

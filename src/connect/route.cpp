@@ -40,7 +40,11 @@ std::string end_of_wire(const Hello& end) {
 
 void Handshake::look_for_wire() {
     Link::State& link = *state_;
-    if (link.endpoint != nullptr) link.wire = link.endpoint->context().wire();
+    if (link.endpoint == nullptr || !link.endpoint->context().is_soft()) return;
+    link.wire = link.endpoint->context().wire();
+    if (!link.wire && prepare_for_peer(socket(), peer_address(socket(), link.local))) {
+        link.wire = link.endpoint->context().wire();
+    }
 }
 
 void Handshake::go_by_wire(std::string why) {
