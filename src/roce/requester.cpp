@@ -11,6 +11,8 @@ namespace {
 
 /// An acknowledgement is asked for at the latest after so many packets.
 constexpr std::uint32_t packets_per_acknowledgement = 32;
+/// No loss makes the window smaller.
+constexpr std::uint32_t least_window = 8;
 constexpr std::uint32_t atomic_operand_bytes = 8;
 constexpr std::uint8_t for_ever = 7;  ///< rnr_retry
 
@@ -48,7 +50,8 @@ void Requester::start(const RequesterAttributes& attributes) noexcept {
     mtu_shift_ = static_cast<std::uint32_t>(std::countr_zero(attributes.mtu));
     done_ = cursor_ = fresh_ = posted_ = 0;
     unacknowledged_ = cursor_psn_ = sent_psn_ = attributes.first_psn & psn_mask;
-    since_asked_ = 0;
+    since_asked_ = since_wider_ = 0;
+    window_ = attributes_.window = std::max(attributes.window, 1U);
     reads_done_ = reads_sent_ = 0;
     timer_ = paused_ = never;
     is_running_ = true;
@@ -123,7 +126,7 @@ Requester::Sent Requester::send_next(Outlet& outlet) noexcept {
             return Sent::yes;
         }
     }
-    if (under_way() >= attributes_.window) return Sent::not_now;
+    if (under_way() >= window_) return Sent::not_now;
     switch (next.request.operation) {
         case Operation::read: return send_read(next, outlet);
         case Operation::compare_swap:
@@ -186,7 +189,7 @@ Requester::Sent Requester::send_message(const Entry& entry, Outlet& outlet) noex
     head(packet, kind_of(request.operation, number == 0, is_last));
     packet.solicited = is_last && request.solicited;
     packet.asks_acknowledge = is_last || since_asked_ + 1 >= packets_per_acknowledgement ||
-                              under_way() + 1 >= attributes_.window;
+                              under_way() + 1 >= window_;
     packet.address = request.remote_address;
     packet.remote_key = request.remote_key;
     packet.length = request.length;
@@ -219,7 +222,7 @@ Requester::Sent Requester::send_read(const Entry& entry, Outlet& outlet) noexcep
     const std::uint32_t piece = number / most_read_packets + 1;
     const std::uint32_t end = std::min(entry.packets, piece * most_read_packets);
     const std::uint32_t packets = end - number;
-    const bool fits = under_way() == 0 || under_way() + packets <= attributes_.window;
+    const bool fits = under_way() == 0 || under_way() + packets <= window_;
     if (!fits || !may_read()) return Sent::not_now;
     const std::uint32_t offset = number << mtu_shift_;
     Packet packet;
@@ -351,7 +354,7 @@ void Requester::responded(const Packet& packet, std::int64_t now) noexcept {
     if (status != Status::success) return fail_first(status);
     unacknowledged_ = psn_after(packet.psn, 1);
     if (unacknowledged_ == end_of(first)) complete_first();
-    progressed(now);
+    progressed(packet.psn, now);
 }
 
 /// Everything before `psn` was done by the responder. False: there is a READ or an atomic before
@@ -370,11 +373,17 @@ bool Requester::advance(std::uint32_t psn, std::int64_t now) noexcept {
         }
     }
     const bool is_reached = unacknowledged_ == psn;
-    if (unacknowledged_ != before) progressed(now);
+    if (unacknowledged_ != before) progressed(before, now);
     return is_reached;
 }
 
-void Requester::progressed(std::int64_t now) noexcept {
+/// `before`: the oldest PSN without an acknowledgement until now.
+void Requester::progressed(std::uint32_t before, std::int64_t now) noexcept {
+    since_wider_ += (unacknowledged_ - before) & psn_mask;
+    if (since_wider_ >= window_) {
+        since_wider_ = 0;
+        if (window_ < attributes_.window) ++window_;
+    }
     retries_ = attributes_.retry_count;
     rnr_retries_ = attributes_.rnr_retry;
     is_recovering_ = false;
@@ -404,6 +413,7 @@ void Requester::lacks_response() noexcept {
 void Requester::repeat() noexcept {
     if (retries_ == 0) return fail_first(Status::retries_exceeded);
     --retries_;
+    window_ = std::max(window_ / 2, std::min(least_window, attributes_.window));
     go_back();
 }
 

@@ -11,7 +11,8 @@
 // (told by a negative acknowledgement, a response that does not follow the last one, a timeout) or
 // a receiver that was not ready puts the cursor back to that oldest PSN (go-back-N). A READ owns
 // the PSNs of its responses; an acknowledgement beyond one whose data has not come says that the
-// data was lost.
+// data was lost. Each loss halves the window, as the receiver had no room for it, or the network;
+// each window that is acknowledged adds a packet, up to what `start` said.
 //
 // A long READ travels as several requests, each of at most `most_read_packets` responses, as their
 // bytes are the requester's to have room for. A piece that is asked for again begins at what it
@@ -49,7 +50,7 @@ struct RequesterAttributes {
     std::uint8_t retry_count = 7;
     std::uint8_t rnr_retry = 7;     ///< 7: for ever
     std::uint32_t most_reads = 1;   ///< max_rd_atomic: requests of READs and atomics under way
-    std::uint32_t window = 128;     ///< packets under way, at most 2^22
+    std::uint32_t window = 128;     ///< packets under way at most; below 2^22
 };
 
 /// Responses that one request of a READ asks for.
@@ -134,7 +135,7 @@ class Requester {
     void not_ready(std::uint8_t timer, std::int64_t now) noexcept;
     void responded(const Packet& packet, std::int64_t now) noexcept;
     [[nodiscard]] bool advance(std::uint32_t psn, std::int64_t now) noexcept;
-    void progressed(std::int64_t now) noexcept;
+    void progressed(std::uint32_t before, std::int64_t now) noexcept;
     void complete_first() noexcept;
     void lacks_response() noexcept;
     void repeat() noexcept;
@@ -159,6 +160,8 @@ class Requester {
     std::uint32_t cursor_psn_ = 0;      ///< of the next packet
     std::uint32_t sent_psn_ = 0;        ///< after the last one that was ever sent
     std::uint32_t since_asked_ = 0;     ///< packets since an acknowledgement was asked for
+    std::uint32_t window_ = 1;          ///< packets under way, now
+    std::uint32_t since_wider_ = 0;     ///< packets acknowledged since it grew
 
     // The ends of the READs' and atomics' requests under way, oldest first.
     std::uint32_t read_mask_;

@@ -127,6 +127,30 @@ TEST(RoceConnection, HasAsMuchUnderWayAsItsWindow) {
     EXPECT_EQ(ends.active.requester.counts().repeated, 0U);
 }
 
+TEST(RoceConnection, HasLessUnderWayAfterALossAndMoreWithEachWindowThatArrives) {
+    Settings settings;
+    settings.window = 32;
+    settings.memory = 1 << 20;
+    Ends ends{settings};
+    ends.active.post(Operation::write, pattern(256 * 4000));
+    for (const std::size_t expected : {32U, 16U, 8U, 8U}) {
+        EXPECT_EQ(ends.say(ends.active), expected);
+        ends.active.wire.said.clear();
+        ASSERT_TRUE(ends.pass_time());
+    }
+    std::size_t most = 7;
+    for (int rounds = 0; ends.active.sends.completed == 0 && rounds < 1000; ++rounds) {
+        const std::size_t said = ends.say(ends.active);
+        EXPECT_LE(said, most + 1);
+        most = std::max(said, most);
+        while (!ends.active.wire.said.empty()) ends.deliver(ends.active);
+        ends.say(ends.passive);
+        while (!ends.passive.wire.said.empty()) ends.deliver(ends.passive);
+    }
+    EXPECT_EQ(most, 32U);
+    EXPECT_EQ(ends.active.sends.completed, 1U);
+}
+
 TEST(RoceConnection, AcknowledgesManyMessagesAtOnce) {
     Ends ends;
     for (int i = 0; i < 5; ++i) ends.active.post(Operation::write, pattern(8));

@@ -3,7 +3,7 @@
 
 #include <array>
 #include <cstdint>
-#include <cstring>
+#include <utility>
 
 #include <gtest/gtest.h>
 
@@ -34,6 +34,12 @@ struct Arriving {
         bytes.fill(value);
         return arrivals.place(offset, bytes);
     }
+    Outcome finish(bool is_write, std::uint32_t bytes) {
+        roce::Arrival arrival{};
+        arrival.is_write = is_write;
+        arrival.length = bytes;
+        return arrivals.finish(arrival);
+    }
     [[nodiscard]] std::uint8_t at(std::size_t offset) const {
         return static_cast<std::uint8_t>(end.memory[offset]);
     }
@@ -48,7 +54,7 @@ TEST(Arrivals, OfASendGoToItsReceiveAlsoAfterAWriteThatWasNotFinished) {
     ASSERT_EQ(to.arrivals.claim(), Outcome::done);
     ASSERT_EQ(to.place(0, 2), Outcome::done);
     ASSERT_EQ(to.place(8, 3), Outcome::done);
-    ASSERT_EQ(to.arrivals.finish({.is_write = false, .length = 16}), Outcome::done);
+    ASSERT_EQ(to.finish(false, 16), Outcome::done);
     EXPECT_EQ(to.at(0), 1);
     EXPECT_EQ(to.at(8), 0);
     EXPECT_EQ(to.at(1'000), 2);
@@ -66,11 +72,11 @@ TEST(Arrivals, OfAWriteLeaveTheReceiveThatALostSendHadClaimed) {
     to.arrivals.abandon();
     ASSERT_EQ(to.arrivals.begin_write(to.end.mr->rkey, to.end.address(0), 8), Outcome::done);
     ASSERT_EQ(to.place(0, 1), Outcome::done);
-    ASSERT_EQ(to.arrivals.finish({.is_write = true, .length = 8}), Outcome::done);
+    ASSERT_EQ(to.finish(true, 8), Outcome::done);
     EXPECT_FALSE(to.end.poll_once());
     ASSERT_EQ(to.arrivals.claim(), Outcome::done);
     ASSERT_EQ(to.place(0, 2), Outcome::done);
-    ASSERT_EQ(to.arrivals.finish({.is_write = false, .length = 8}), Outcome::done);
+    ASSERT_EQ(to.finish(false, 8), Outcome::done);
     EXPECT_EQ(to.at(0), 1);
     EXPECT_EQ(to.at(1'000), 2);
     EXPECT_TRUE(to.end.complete());

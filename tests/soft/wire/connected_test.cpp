@@ -254,7 +254,16 @@ TEST_F(Choice, IsTheWireForAnotherHost) {
     EXPECT_GE(counted(end, WireCount::packets_sent), 1U);
 }
 
-TEST_F(Choice, IsRefusedInAModeThatModelsALink) {
+TEST_F(Choice, IsRefusedWhereTheDeviceModelsALink) {
+    const ModeScope mode{"shaped"};
+    errno = 0;
+    EXPECT_EQ(soft::open_device(soft::device_list(nullptr)[0]), nullptr);
+    EXPECT_EQ(errno, EINVAL);
+}
+
+TEST_F(Choice, IsRefusedToAQueuePairOnAModelledLink) {
+    const Endpoint fast;  // opened with the wire, which the process keeps
+    const SettingScope off{"MILLRACE_WIRE", "off"};
     const ModeScope mode{"shaped"};
     EndpointOptions options;
     options.alter = towards_another_host<1>;
