@@ -28,6 +28,12 @@ void add_demo(CLI::App& program, Action& chosen) {
         ->capture_default_str();
     command->add_option("--only", options->only, "one transport (beside unix, the baseline)")
         ->check(CLI::IsMember(demo_transports()));
+    command->add_flag("--hosts", options->hosts,
+                      "between two hosts, over the soft device's wire (UDP): 127.0.0.2 and "
+                      "127.0.0.3 of this machine");
+    command->add_flag(
+        "--netns", options->network_namespaces,
+        "--hosts by two network namespaces with a cable between them, in their place");
     add_json(*command, options->json);
     command->callback([options, &chosen] {
         refuse_if_wrong([&] { check_demo(*options); });

@@ -26,7 +26,7 @@ std::string_view name_of(Verdict verdict) noexcept {
 int examine(const JsonOutput& json) {
     json.check();
     std::vector<Finding> findings = doctor::check_devices();
-    for (auto* check : {&doctor::check_limits, &doctor::check_processes}) {
+    for (auto* check : {&doctor::check_wire, &doctor::check_limits, &doctor::check_processes}) {
         for (Finding& finding : check()) findings.push_back(std::move(finding));
     }
     const auto count = [&](Verdict verdict) {

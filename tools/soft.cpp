@@ -21,6 +21,7 @@
 
 #include "millrace/base/error.hpp"
 #include "millrace/soft/device.hpp"
+#include "millrace/soft/wire.hpp"
 #include "soft/clean.hpp"
 #include "soft/status.hpp"
 #include "soft/trace.hpp"
@@ -31,6 +32,8 @@ namespace {
 struct RunOptions {
     std::string mode;
     std::string fabric;
+    std::string wire;
+    std::string packets;  ///< file for them, or empty
     bool preload = false;
     bool no_device_files = false;
     std::vector<std::string> command;
@@ -59,12 +62,17 @@ void put_first(const char* variable, const std::string& entry) {
     }
 }
 
-int run(const RunOptions& options) {
-    if (!options.mode.empty()) {
-        if (setenv("MILLRACE_SOFT_MODE", options.mode.c_str(), 1) != 0) {
-            base::throw_errno(errno, "set the environment variable", "MILLRACE_SOFT_MODE");
-        }
+void set_if_said(const char* variable, const std::string& value) {
+    if (!value.empty() && setenv(variable, value.c_str(), 1) != 0) {
+        base::throw_errno(errno, "set the environment variable", variable);
     }
+}
+
+int run(const RunOptions& options) {
+    set_if_said("MILLRACE_SOFT_MODE", options.mode);
+    set_if_said("MILLRACE_FABRIC", options.fabric);
+    set_if_said("MILLRACE_WIRE", options.wire);
+    set_if_said("MILLRACE_WIRE_PCAP", options.packets);
     const auto library = find_library("libibverbs.so.1", "millrace_ibverbs");
     if (!options.no_device_files) {
         put_first("LD_PRELOAD",
@@ -74,9 +82,6 @@ int run(const RunOptions& options) {
         put_first("LD_PRELOAD", library.string());
     } else {
         put_first("LD_LIBRARY_PATH", library.parent_path().string());
-    }
-    if (!options.fabric.empty() && setenv("MILLRACE_FABRIC", options.fabric.c_str(), 1) != 0) {
-        base::throw_errno(errno, "set the environment variable", "MILLRACE_FABRIC");
     }
 
     std::vector<char*> arguments;
@@ -108,6 +113,12 @@ std::shared_ptr<RunOptions> add_program(CLI::App* command) {
     command->add_option("--fabric", options->fabric,
                         "Name of the fabric; programs of different fabrics do not see each other "
                         "(default: MILLRACE_FABRIC, or \"default\")");
+    command
+        ->add_option("--wire", options->wire,
+                     "Reach other hosts, by this address of this one, which is then the device's "
+                     "only one: 10.0.0.1, or 127.0.0.2 to be a host of its own on this machine; "
+                     "or auto (default: MILLRACE_WIRE, or off)")
+        ->type_name("ADDRESS[:PORT]|auto");
     command->add_flag("--preload", options->preload,
                       "Use LD_PRELOAD in place of LD_LIBRARY_PATH, for programs that bring their "
                       "own search path");
@@ -121,6 +132,15 @@ std::shared_ptr<RunOptions> add_program(CLI::App* command) {
 
 void check(const RunOptions& options) {
     if (!options.mode.empty()) refuse_if_wrong([&] { soft::check_mode(options.mode); });
+    refuse_if_wrong([&] { soft::check_wire(options.wire); });
+}
+
+/// A new file, for a program that may be in another folder when it opens the device.
+void begin_packets(std::string& path) {
+    check_writable(path, "write the wire's packets");
+    path = std::filesystem::absolute(path);
+    std::error_code none;
+    std::filesystem::remove(path, none);
 }
 
 void add_run(CLI::App& soft, Action& chosen) {
@@ -147,9 +167,16 @@ void add_trace(CLI::App& soft, Action& chosen) {
             "Write each as a line of JSON to this file; without a file, to standard output in "
             "place of the timeline (the program's own then goes to standard error)");
     command->add_option("--output", how->output, "File for what is shown")->type_name("FILE");
+    command
+        ->add_option("--pcap", options->packets,
+                     "Write the wire's packets to this file, too, for tshark or wireshark (--wire)")
+        ->type_name("FILE");
     command->callback([options, how, &chosen] {
         check(*options);
-        chosen = [options, how] { return trace(*how, [&] { return run(*options); }); };
+        chosen = [options, how] {
+            if (!options->packets.empty()) begin_packets(options->packets);
+            return trace(*how, [&] { return run(*options); });
+        };
     });
 }
 

@@ -112,6 +112,7 @@ struct Connector::State {
     std::optional<Handshake> handshake;
     int link_socket = -1;
     int beside = -1;  ///< of await_beside
+    int probed = -1;  ///< of the handshake, in `epoll`
     Descriptor timer;
     Descriptor epoll;
 };
@@ -200,6 +201,9 @@ pollfd Connector::State::awaited() const noexcept {
     switch (stage) {
         case Stage::pending: return {.fd = socket.get(), .events = POLLOUT, .revents = 0};
         case Stage::shaking:
+            if (const int probe = handshake->probe(); probe >= 0) {
+                return {.fd = probe, .events = POLLIN, .revents = 0};
+            }
             return {.fd = handshake->socket(), .events = handshake->events(), .revents = 0};
         case Stage::done: return {.fd = link_socket, .events = POLLIN, .revents = 0};
         default: return {.fd = -1, .events = 0, .revents = 0};
@@ -223,6 +227,9 @@ void Connector::State::rest(const base::Deadline& deadline) const noexcept {
 void Connector::State::watch() noexcept {
     if (!epoll.valid()) return;
     const bool pauses = stage == Stage::pausing;
+    const int probe = stage == Stage::shaking ? handshake->probe() : -1;
+    if (probed >= 0 && probe < 0) (void)epoll_ctl(epoll.get(), EPOLL_CTL_DEL, probed, nullptr);
+    probed = probe;
     set_timer(timer.get(), pauses ? again - base::Clock::now() : no_alarm);
     const pollfd entry = awaited();
     if (entry.fd < 0) return;

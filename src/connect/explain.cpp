@@ -6,6 +6,7 @@
 #include "identity.hpp"
 #include "link_state.hpp"
 #include "millrace/connect/link.hpp"
+#include "outward.hpp"
 #include "printable.hpp"
 
 namespace millrace::connect {
@@ -22,6 +23,18 @@ std::string names_of(std::uint64_t capabilities) {
     add(capability_atomics, "atomics");
     add(capability_memory_windows, "memory windows");
     return text.empty() ? "none" : text;
+}
+
+/// A line, or several, of the soft device.
+std::string route_of(const Link::State& link) {
+    if (link.route == Route::network) return {};
+    const std::string soft =
+        link.own.soft ? fmt::format("  soft device  {}\n", printable(soft_fabric(), 512)) : "";
+    if (link.route == Route::memory) return soft;
+    const std::string on = link.own.soft ? why_wire_is_on() : std::string{};
+    return soft + fmt::format("  wire         RoCEv2, from UDP {} to {}, as {}{}{}\n",
+                              end_of_wire(link.own), end_of_wire(link.other), link.why_wire,
+                              on.empty() ? "" : "; it is on ", on);
 }
 
 std::string addressing(const Hello& hello, int gid_index) {
@@ -47,17 +60,20 @@ std::string Link::explain() const {
     }
     if (link.transport == Transport::ud) {
         return fmt::format(
-            "link to {}, service '{}' version {}, over verbs (UD)\n"
-            "  device       {}, port {}, addressed {}\n"
-            "  peer         {}, queue pair {:#x}; ours {:#x}, {}\n"
-            "  MTU          {} bytes: the smaller of {} here and {} there\n"
-            "  liveness     {}\n{}",
-            link.peer_name, link.own.service, link.own.service_version, link.endpoint->describe(),
-            link.endpoint->port(), addressing(link.own, link.path.gid_index), link.other.device,
-            link.other.queue_pair.number, link.own.queue_pair.number,
-            link.given_datagrams != nullptr ? "which all its links share" : "of this link alone",
-            bytes_of(link.path.mtu), bytes_of(link.own.mtu), bytes_of(link.other.mtu), liveness,
-            admission);
+                   "link to {}, service '{}' version {}, over verbs (UD)\n"
+                   "  device       {}, port {}, addressed {}\n"
+                   "  peer         {}, queue pair {:#x}; ours {:#x}, {}\n"
+                   "  MTU          {} bytes: the smaller of {} here and {} there\n"
+                   "  liveness     {}\n{}",
+                   link.peer_name, link.own.service, link.own.service_version,
+                   link.endpoint->describe(), link.endpoint->port(),
+                   addressing(link.own, link.path.gid_index), link.other.device,
+                   link.other.queue_pair.number, link.own.queue_pair.number,
+                   link.given_datagrams != nullptr ? "which all its links share"
+                                                   : "of this link alone",
+                   bytes_of(link.path.mtu), bytes_of(link.own.mtu), bytes_of(link.other.mtu),
+                   liveness, admission) +
+               (link.route == Route::wire ? route_of(link) : std::string{});
     }
     const char* order =
         writes_in_order()
@@ -87,9 +103,7 @@ std::string Link::explain() const {
                                  : fmt::format("{} times", link.path.rnr_retry),
         order, link.own_writes_in_order ? "yes" : "no", link.other_writes_in_order ? "yes" : "no",
         names_of(link.own.capabilities), names_of(link.other.capabilities), liveness);
-    text += admission;
-    if (link.own.soft) text += fmt::format("  soft device  {}\n", printable(soft_fabric(), 512));
-    return text;
+    return text + admission + route_of(link);
 }
 
 }  // namespace millrace::connect

@@ -28,8 +28,6 @@ std::uint32_t random_number() noexcept {
     return value;
 }
 
-std::string_view name_of(bool ethernet) noexcept { return ethernet ? "Ethernet" : "InfiniBand"; }
-
 int entries_for(std::uint32_t requests, int limit) noexcept {
     // A device may grant more slots than were asked for, up to the next power of two, and each
     // slot can complete: the completion queue must never overrun.
@@ -70,6 +68,7 @@ Handshake::Handshake(Role role, Descriptor socket, const LinkOptions& options,
     state_->local = std::move(local);
     state_->peer_name = std::move(peer_name);
     state_->look_interval = base::ticks_in(std::chrono::milliseconds{50});
+    look_for_wire();
     if (role_ == Role::connecting) {
         state_->transport = options_.transport;
         create_queue_pair();
@@ -193,6 +192,10 @@ void Handshake::describe_device() {
         own.queue_pair.has_gid = true;
         own.queue_pair.gid = context.gid(link.endpoint->port(), gid_index);
     }
+    if (link.wire) {
+        own.wire_port = link.wire->port;
+        own.wire_gid = link.wire->gid;
+    }
     own.mtu = port_facts.active_mtu;
     own.ethernet = port_facts.link_layer == IBV_LINK_LAYER_ETHERNET;
     own.soft = context.is_soft();
@@ -218,7 +221,7 @@ void Handshake::check_secrets() const {
 
 // What must agree before a queue pair is worth connecting. On the accepting side it runs before
 // one exists, so it looks at the options and the endpoint rather than at our own Hello.
-void Handshake::check_peer() const {
+void Handshake::check_peer() {
     const Hello& other = state_->other;
     if (other.service != options_.service) {
         throw Failure{base::ErrorCode::refused,
@@ -239,7 +242,7 @@ void Handshake::check_peer() const {
     }
     check_protocol();
     check_transport();
-    if (state_->transport != Transport::tcp) check_device();
+    if (state_->transport != Transport::tcp) choose_route();
 }
 
 void Handshake::check_protocol() const {
@@ -284,63 +287,12 @@ void Handshake::check_transport() const {
     }
 }
 
-void Handshake::check_device() const {
-    const Hello& other = state_->other;
-    const verbs::Context& context = state_->endpoint->context();
-    const bool soft = context.is_soft();
-    if (other.soft != soft) {
-        const auto says = [](std::string_view own, bool own_soft, std::string_view others,
-                             bool others_soft) {
-            return fmt::format("this end's device {} is {} and the peer's {} is {}", own,
-                               own_soft ? "a soft device" : "hardware", others,
-                               others_soft ? "a soft device" : "hardware");
-        };
-        throw Failure{base::ErrorCode::refused,
-                      says(context.name(), soft, other.device, other.soft),
-                      "choose devices of one kind at both ends (MILLRACE_DEVICE)",
-                      says(other.device, other.soft, context.name(), soft)};
-    }
-    if (soft) {
-        std::string& fabric = state_->own.fabric;  // asked once: it takes system calls
-        if (fabric.empty()) fabric = printable(soft_fabric(), 512);
-        if (other.fabric != fabric) {
-            const std::vector<Parting> partings = what_parts(fabric, other.fabric);
-            std::string cause = "the two soft devices share no memory:";
-            std::string told = cause;
-            std::string remedy;
-            for (const auto& [what, own, others, helps] : partings) {
-                const char* const comma = remedy.empty() ? "" : ";";
-                cause += fmt::format("{} {} {} here, {} there", comma, what, own, others);
-                told += fmt::format("{} {} {} here, {} there", comma, what, others, own);
-                remedy += fmt::format("{}{}", remedy.empty() ? "" : "; ", helps);
-            }
-            if (partings.empty()) {
-                cause += fmt::format(" {} here, {} there", fabric, other.fabric);
-                told += fmt::format(" {} here, {} there", other.fabric, fabric);
-                remedy = "run the same release at both ends";
-            }
-            remedy += "; or go over sockets (Transport::tcp, which message, rpc and kv have)";
-            throw Failure{base::ErrorCode::refused, cause, remedy, told};
-        }
-        return;
-    }
-    const bool ethernet =
-        context.port(state_->endpoint->port()).link_layer == IBV_LINK_LAYER_ETHERNET;
-    if (other.ethernet != ethernet) {
-        throw Failure{base::ErrorCode::refused,
-                      fmt::format("this end's {} is on {} and the peer's {} on {}", context.name(),
-                                  name_of(ethernet), other.device, name_of(other.ethernet)),
-                      "choose devices on one network at both ends (MILLRACE_DEVICE)",
-                      fmt::format("this end's {} is on {} and the peer's {} on {}", other.device,
-                                  name_of(other.ethernet), context.name(), name_of(ethernet))};
-    }
-}
-
 void Handshake::connect_queue_pair() {
     Link::State& link = *state_;
     if (link.transport == Transport::tcp) return;
     link.path.port = link.endpoint->port();
-    link.path.gid_index = link.endpoint->gid_index();
+    link.path.gid_index =
+        link.route == Route::wire && link.wire ? link.wire->gid_index : link.endpoint->gid_index();
     link.path.mtu = std::min(link.own.mtu, link.other.mtu);
     link.path.max_reads =
         std::min(link.own.max_reads, std::max<std::uint8_t>(link.other.max_reads, 1));
@@ -402,7 +354,7 @@ void Handshake::hear_hello(const Frame& frame) {
     if (!has_secret()) {
         check_peer();
         connect_queue_pair();
-        return say_ready();
+        return confirm();
     }
     if (!challenge_.has_value()) {
         throw Failure{base::ErrorCode::protocol,
@@ -423,6 +375,7 @@ void Handshake::answer_hello() {
 void Handshake::go_on_for(const LinkOptions& options, std::shared_ptr<Endpoint> endpoint) {
     options_ = options;
     state_->endpoint = std::move(endpoint);
+    look_for_wire();
     halts_ = false;
 }
 
@@ -462,7 +415,7 @@ void Handshake::hear_ready(const Ready& ready) {
         if (role_ == Role::connecting) {
             check_peer();
             connect_queue_pair();
-            say_ready();
+            confirm();
         }
     }
     state_->other_writes_in_order = ready.writes_in_order;
@@ -515,6 +468,7 @@ bool Handshake::step() {
     try {
         flush();
         bool ended = false;
+        if (probes_) look_at_probe();
         if (stage_ == Stage::made) introduce();
         if (stage_ == Stage::halted && !halts_) answer_hello();
         while (listens()) {
@@ -537,7 +491,7 @@ bool Handshake::step() {
             ended = received == FrameBuffer::Received::ended;
         }
         flush();
-        return stage_ == Stage::done && (unsent_.empty() || !peer_hears_);
+        return stage_ == Stage::done && !probes_ && (unsent_.empty() || !peer_hears_);
     } catch (const Failure& failure) {
         if (!peer_refused_) refuse(as_told(failure));
         throw error(failure);

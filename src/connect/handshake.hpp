@@ -2,7 +2,8 @@
 // whoever drives it polls the socket for `events()` and then calls `step()`.
 //
 //   connecting side   creates its queue pair (where the transport that it wants has one), says
-//                     Hello → hears Hello, connects it, says Ready → hears Ready: done
+//                     Hello → hears Hello, connects it, probes the path where that is the soft
+//                     device's wire, says Ready → hears Ready: done
 //   accepting side    hears Hello, creates and connects its queue pair, says Hello and Ready
 //                     → hears Ready: done
 // and with a secret (proof.hpp tells what a proof is made of)
@@ -46,6 +47,9 @@ class Handshake {
     [[nodiscard]] int socket() const noexcept { return state_->socket.get(); }
     /// What to poll the socket for.
     [[nodiscard]] short events() const noexcept;
+    /// What to poll for reading in the socket's place while a probe of the wire is under way; else
+    /// -1.
+    [[nodiscard]] int probe() const noexcept { return probes_ ? state_->channel.descriptor() : -1; }
     /// Goes as far as it can, but on the accepting side only until a queue pair is made: that takes
     /// some 100 us, and whoever accepts may have others to serve before it is connected. Then
     /// events() asks for the socket's room, which there is. True: done, take the link. Throws
@@ -84,9 +88,21 @@ class Handshake {
     void describe_device();
     void check_transport() const;
     void check_secrets() const;
-    void check_peer() const;
+    void check_peer();
     void check_protocol() const;
-    void check_device() const;
+    /// Whether this end's device has a wire.
+    void look_for_wire();
+    /// By what the two devices reach each other, if by anything (route.cpp).
+    void choose_route();
+    void go_by_wire(std::string why);
+    /// The connecting end's last step before its Ready: over the wire, the peer's device answers a
+    /// request of no bytes first, so that who connects hears of a path that UDP does not pass. UC
+    /// and UD have no answers.
+    void confirm();
+    void look_at_probe();
+    [[noreturn]] void refuse_path(const verbs::Completion& answer) const;
+    [[noreturn]] void refuse_other_fabric() const;
+    [[noreturn]] void refuse_other_kind() const;
     void connect_queue_pair();
     void say(const std::vector<std::byte>& frame);
     void say_ready();
@@ -118,6 +134,7 @@ class Handshake {
     std::unique_ptr<Link::State> state_;
     Stage stage_ = Stage::hello;
     bool halts_ = false;
+    bool probes_ = false;
     std::vector<std::byte> unsent_;
     /// The parts of proofs: both Hellos as they were on the wire, and the challenge.
     std::vector<std::byte> connecting_hello_;

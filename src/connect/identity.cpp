@@ -43,12 +43,16 @@ std::string soft_fabric() {
         }
         return id;
     }();
-    return fmt::format(
+    std::string words = fmt::format(
         "fabric '{}' of user {} on {} (boot {}, network namespace {}, process namespace {}), mode "
         "{}",
         fabric != nullptr && *fabric != '\0' ? fabric : "default", getuid(), host_name(),
         boot.substr(0, 13), namespace_number("/proc/self/ns/net"),
         namespace_number("/proc/self/ns/pid"), verbs::soft_mode());
+    // Two addresses are two hosts, however near.
+    const std::string wire = verbs::soft_wire();
+    if (!wire.empty() && wire != "auto") words += fmt::format(", wire at {}", wire);
+    return words;
 }
 
 std::vector<Parting> what_parts(std::string_view own, std::string_view others) {
@@ -67,7 +71,8 @@ std::vector<Parting> what_parts(std::string_view own, std::string_view others) {
          "let both run in one (containers: --network=host or --network=container:NAME)"},
         {" on ", " (boot ", "host name", "give both one host name (containers: --uts=host)"},
         {"fabric ", " of user ", "fabric", "give both one fabric (MILLRACE_FABRIC)"},
-        {"), mode ", "", "mode", "give both one mode (MILLRACE_SOFT_MODE)"},
+        {"), mode ", ", wire at ", "mode", "give both one mode (MILLRACE_SOFT_MODE)"},
+        {", wire at ", "", "address on the wire", "give both one address (MILLRACE_WIRE)"},
     };
     const auto part_of = [](std::string_view text, const Part& part) {
         const auto begin = text.find(part.before);
@@ -77,9 +82,14 @@ std::vector<Parting> what_parts(std::string_view own, std::string_view others) {
     };
     std::vector<Parting> found;
     for (const Part& part : parts) {
-        const std::string_view mine = part_of(own, part);
-        const std::string_view theirs = part_of(others, part);
-        if (mine == theirs || mine.empty() || theirs.empty()) continue;
+        std::string_view mine = part_of(own, part);
+        std::string_view theirs = part_of(others, part);
+        if (mine == theirs) continue;
+        if (mine.empty() || theirs.empty()) {
+            // Whose wire has no address of its own has all of the host's; all else is always said.
+            if (!part.after.empty()) continue;
+            (mine.empty() ? mine : theirs) = "none of its own";
+        }
         found.push_back({part.what, mine, theirs, part.remedy});
         // Users and namespaces of two machines have nothing to do with each other.
         if (&part == parts) break;

@@ -110,6 +110,8 @@ void Link::State::look() noexcept {
         peer = PeerState::lost;
         lost_because = failure.what();
     }
+    // What it sent before its end lands before we tell of the end: adapters see to that themselves.
+    if (peer != PeerState::alive && route == Route::wire) endpoint->context().take_arrivals(true);
     if (peer == PeerState::lost) {
         base::log(base::LogLevel::info, "connect", "lost {}: {}", peer_name, lost_because);
     }
@@ -117,6 +119,7 @@ void Link::State::look() noexcept {
 
 PeerState Link::peer() noexcept {
     if (state_->peer == PeerState::alive) {
+        if (state_->route == Route::wire) state_->endpoint->context().take_arrivals(false);
         const std::uint64_t now = base::ticks();
         if (now - state_->last_look >= state_->look_interval) {
             state_->last_look = now;

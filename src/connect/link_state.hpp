@@ -16,6 +16,16 @@
 
 namespace millrace::connect {
 
+/// What lies between the two devices.
+enum class Route : std::uint8_t {
+    network,  ///< of RDMA adapters; or nothing is known yet
+    memory,   ///< of this machine, which both soft devices reach
+    wire,     ///< UDP, between soft devices or to an adapter
+};
+
+/// UDP's, of RoCE v2: adapters know no other.
+inline constexpr std::uint16_t port_of_adapters = 4791;
+
 struct Link::State {
     Place place;                       ///< of the listener's budget, given back last
     std::uint64_t reserved_bytes = 0;  ///< counted, and not allocated yet
@@ -44,6 +54,9 @@ struct Link::State {
     Hello own;
     Hello other;
     verbs::PathOptions path;
+    std::optional<verbs::WireAddress> wire;  ///< of this end
+    Route route = Route::network;
+    std::string why_wire;  ///< as a clause, where that is the route
     bool own_writes_in_order = false;
     bool other_writes_in_order = false;
 
@@ -70,5 +83,9 @@ struct Link::State {
     [[noreturn]] void refuse(const char* attempted, base::ErrorCode code, const std::string& cause,
                              const std::string& remedy);
 };
+
+/// "10.77.0.1 port 4791", of either end of the wire.
+[[nodiscard]] std::string end_of_wire(const Hello& end);
+[[nodiscard]] std::uint16_t port_of_wire(const Hello& end) noexcept;
 
 }  // namespace millrace::connect

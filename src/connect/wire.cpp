@@ -74,6 +74,11 @@ class Reader {
         std::ranges::copy(take(size), value.begin());
         return value;
     }
+    ibv_gid gid() {
+        ibv_gid value;
+        std::memcpy(value.raw, take(sizeof value.raw).data(), sizeof value.raw);
+        return value;
+    }
     [[nodiscard]] bool at_end() const noexcept { return bytes_.empty(); }
     [[noreturn]] void malformed() const {
         throw Failure{base::ErrorCode::protocol,
@@ -150,6 +155,8 @@ std::vector<std::byte> encode(const Hello& hello) {
     writer.integer(hello.listener, 4);
     writer.text(hello.protocol.name, max_name);
     writer.integer(hello.protocol.version, 4);
+    writer.integer(hello.wire_port, 2);
+    writer.raw(std::as_bytes(std::span{hello.wire_gid.raw}));
     const auto body = writer.take();
     return encode_frame(FrameType::hello, body);
 }
@@ -190,8 +197,7 @@ Hello decode_hello(std::span<const std::byte> body) {
     hello.queue_pair.packet_sequence = reader.integer<std::uint32_t>();
     hello.queue_pair.lid = reader.integer<std::uint16_t>();
     hello.queue_pair.has_gid = reader.integer<std::uint8_t>() != 0;
-    const auto gid = reader.take(sizeof(ibv_gid));
-    std::memcpy(hello.queue_pair.gid.raw, gid.data(), gid.size());
+    hello.queue_pair.gid = reader.gid();
     const auto mtu = reader.integer<std::uint8_t>();
     if (mtu < IBV_MTU_256 || mtu > IBV_MTU_4096) reader.malformed();
     hello.mtu = static_cast<ibv_mtu>(mtu);
@@ -215,6 +221,10 @@ Hello decode_hello(std::span<const std::byte> body) {
     if (!reader.at_end()) {
         hello.protocol.name = reader.text(max_name);
         hello.protocol.version = reader.integer<std::uint32_t>();
+    }
+    if (!reader.at_end()) {
+        hello.wire_port = reader.integer<std::uint16_t>();
+        hello.wire_gid = reader.gid();
     }
     // 24 bits on the wire of every RDMA network.
     if (hello.queue_pair.number > 0xffffff || hello.queue_pair.packet_sequence > 0xffffff) {

@@ -96,6 +96,10 @@ struct Hello {
     /// Of those that share the address, as LinkOptions::listener; of whoever connects.
     std::uint32_t listener = LinkOptions::any_listener;
     Protocol protocol{};  ///< of the program
+    /// How hosts elsewhere reach the queue pair of a soft device: the UDP port of its wire, and its
+    /// GID there. 0: it has no wire.
+    std::uint16_t wire_port = 0;
+    ibv_gid wire_gid{};
 };
 
 /// The queue pair is connected, or will be as soon as the proof has been looked at.

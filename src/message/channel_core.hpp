@@ -551,8 +551,7 @@ struct Channel::Core {
     bool has_ring = false;      ///< that the peer writes to
     bool is_not_plain = false;  ///< ended_receiving, or assembled_whole
     ring::Bell bell;
-    bool fences_here =
-        false;  ///< over the soft device: the peer makes no far fences when it sleeps
+    bool fences_here = false;  ///< in one machine: the peer makes no far fences when it sleeps
     base::Status ended_sending = base::Status::ok;
     base::Status ended_receiving = base::Status::ok;
     FrameReader reader;

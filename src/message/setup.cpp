@@ -321,7 +321,7 @@ void Channel::Core::meet(const Facts& peer) {
 
     peer_page = {peer.control_address, peer.control_rkey};
     const bool far_fences = peer.far_fences != 0 && leaves_fences();
-    fences_here = !far_fences && link.endpoint().context().is_soft();
+    fences_here = !far_fences && link.queue_pair().shares_memory();
     sleeper->connect_to(peer_page + offsetof(ControlPage, wake_up), far_fences);
     bell = ring::Bell{window, page().wake_up, peer_page, far_fences};
     page().wake_up.progress.store(Progress::pack(writer.position(), reader.position()));

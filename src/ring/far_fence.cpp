@@ -26,7 +26,7 @@ bool register_for_far_fences() noexcept {
 }
 
 bool can_make_far_fences(connect::Link& link) noexcept {
-    return link.endpoint().context().is_soft() && register_for_far_fences();
+    return link.queue_pair().shares_memory() && register_for_far_fences();
 }
 
 void far_fence() noexcept {

@@ -185,6 +185,7 @@ const ControlPath& soft_control_path() noexcept {
         .next_alarm = soft::next_alarm,
         .map_remote = soft::map_remote,
         .maps_remote = soft::maps_remote,
+        .shares_memory = soft::shares_memory,
     };
     return path;
 }

@@ -22,6 +22,7 @@
 #include "millrace/base/log.hpp"
 #include "millrace/soft/cable_facts.hpp"
 #include "millrace/soft/device.hpp"
+#include "millrace/soft/wire.hpp"
 #include "millrace/verbs/completion_queue.hpp"
 #include "millrace/verbs/memory.hpp"
 #include "parents_objects.hpp"
@@ -155,6 +156,8 @@ Device find_device(std::string_view name) {
 }
 
 std::string soft_mode() { return soft::mode_in_words(); }
+std::string soft_wire() { return soft::wire_in_words(); }
+bool turn_soft_wire_on(const ibv_gid& at) { return soft::turn_wire_on(at); }
 
 bool Device::is_soft() const noexcept { return device_is_soft(raw_, *path_); }
 
@@ -236,6 +239,18 @@ Context::~Context() {
 }
 
 bool Context::is_soft() const noexcept { return device_is_soft(raw_->device, *path_); }
+
+// Through the drop-in, the program that has loaded it sees no wire.
+std::optional<WireAddress> Context::wire() const noexcept {
+    if (path_ != &soft_control_path()) return std::nullopt;
+    const auto address = soft::wire_at(raw_, {});
+    if (!address) return std::nullopt;
+    return WireAddress{address->gid, address->gid_index, address->port};
+}
+
+void Context::take_arrivals(bool all) const noexcept {
+    if (path_ == &soft_control_path()) soft::take_arrivals(raw_, all);
+}
 
 bool Context::maps_remote() const noexcept {
     return path_->maps_remote != nullptr && path_->maps_remote(raw_);

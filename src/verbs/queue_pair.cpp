@@ -163,4 +163,8 @@ std::shared_ptr<std::byte> QueuePair::map_remote(RemoteAddress at,
     return path_->map_remote(raw_, at.address, at.rkey, length);
 }
 
+bool QueuePair::shares_memory() const noexcept {
+    return raw_ != nullptr && path_->shares_memory != nullptr && path_->shares_memory(raw_);
+}
+
 }  // namespace millrace::verbs

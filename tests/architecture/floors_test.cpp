@@ -24,7 +24,8 @@ using testing::SizeIs;
 const std::map<std::string, std::set<std::string>>& may_use() {
     static const std::map<std::string, std::set<std::string>> rules{
         {"base", {"base"}},
-        {"soft", {"base", "soft"}},
+        {"roce", {"base", "roce"}},
+        {"soft", {"base", "roce", "soft"}},
         {"cm", {"base", "soft", "cm"}},
         {"verbs", {"base", "soft", "verbs"}},
         {"connect", {"base", "verbs", "connect"}},
@@ -66,6 +67,8 @@ std::vector<std::string> breaches_in(const std::string& floor, const fs::path& r
         const fs::path path = header;
         if (header.starts_with("millrace/")) {
             judge(header, floor_of(path.lexically_relative("millrace")).value_or(header));
+        } else if (header.starts_with("roce/")) {
+            judge(header, "roce");  // it has no public face
         } else if (line.find('"') != std::string::npos) {
             // A private header, relative to the file's own folder.
             const auto target = (relative.parent_path() / path).lexically_normal();

@@ -38,7 +38,7 @@ const std::vector<Facts> all_facts{
     {"QueuePair",
      "queue_pair/queue_pair.hpp",
      {"always", "block", "cable", "created", "datagram", "end", "geometry", "inline_bytes",
-      "memory", "on_cable", "own_pool", "owner", "pool", "send_sges", "transport", "work_requests"},
+      "memory", "on_cable", "own_pool", "owner", "pool", "send_sges", "work_requests"},
      {"objects/create_queue_pair.cpp", "objects/create_extended_queue_pair.cpp"},
      // An End's block and pool, a context's cable.
      {"queue_pair/queue_pair_connection.cpp", "objects/device.cpp"}},

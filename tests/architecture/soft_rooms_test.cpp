@@ -29,7 +29,7 @@ using testing::UnorderedElementsAreArray;
 /// What there is at most.
 constexpr std::size_t largest_circle = 0;
 constexpr std::ptrdiff_t longest_file = 450;
-constexpr std::ptrdiff_t all_lines = 22610;
+constexpr std::ptrdiff_t all_lines = 23078;  // but for wire/, which stands beside the memory
 
 /// The rooms, each above all that it includes.
 const std::vector<std::string> rooms{
@@ -43,6 +43,7 @@ const std::vector<std::string> rooms{
     "copy_service",  // copies that their memory's owner makes
     "process",       // what a process and a context have once
     "datagram",      // UD: addresses, targets, sends
+    "wire",          // sockets to other hosts, and the queue pairs whose requests travel there
     "queue_pair",    // the queue pair, its states and its errors
     "objects",       // the calls that programs make
 };
@@ -128,7 +129,7 @@ std::set<std::pair<std::string, std::string>> arrows_upward(const Files& files) 
     for (const auto& [file, text] : files) {
         const std::string room = fs::path{file}.parent_path();
         for (const fs::path header : own_headers_in(text)) {
-            if (*header.begin() == "millrace") continue;
+            if (*header.begin() == "millrace" || *header.begin() == "roce") continue;
             const std::string used = header.parent_path();
             if (height_of(used) > height_of(room)) arrows.emplace(file, used);
         }
@@ -171,7 +172,7 @@ TEST(SoftRooms, HaveNoLongerFileAndNoMoreLines) {
     std::ptrdiff_t all = 0;
     for (const auto& [file, text] : files_of_soft()) {
         EXPECT_LE(lines_of(text), longest_file) << file;
-        all += lines_of(text);
+        if (!file.starts_with("wire/")) all += lines_of(text);
     }
     EXPECT_LE(all, all_lines);
     EXPECT_GT(all, all_lines / 2);  // the folder was found

@@ -20,11 +20,12 @@ struct Fabric {
     std::string network = "4026531840";
     std::string processes = "4026531836";
     std::string mode = "fast";
+    std::string wire{};  ///< the address that its wire has alone
 
     [[nodiscard]] std::string text() const {
         return "fabric '" + fabric + "' of user " + user + " on " + host + " (boot " + boot +
                ", network namespace " + network + ", process namespace " + processes + "), mode " +
-               mode;
+               mode + (wire.empty() ? "" : ", wire at " + wire);
     }
 };
 
@@ -68,6 +69,22 @@ TEST(Identity, NamesWhatPartsTwoSoftDevicesAndTheRemedy) {
         EXPECT_THAT(std::string{partings[0].others}, HasSubstr(one.value));
         EXPECT_THAT(std::string{partings[0].remedy}, HasSubstr(one.remedy));
     }
+}
+
+TEST(Identity, PartsTwoAddressesOfOneMachineAndOneFromNone) {
+    const std::string two = Fabric{.wire = "127.0.0.2"}.text();
+    const std::string three = Fabric{.wire = "127.0.0.3"}.text();
+    const auto hosts = what_parts(two, three);
+    ASSERT_EQ(hosts.size(), 1U);
+    EXPECT_EQ(hosts[0].what, "address on the wire");
+    EXPECT_EQ(hosts[0].own, "127.0.0.2");
+    EXPECT_EQ(hosts[0].others, "127.0.0.3");
+    const std::string none = Fabric{}.text();
+    const auto one = what_parts(two, none);
+    ASSERT_EQ(one.size(), 1U);
+    EXPECT_EQ(one[0].others, "none of its own");
+    const std::string strict = Fabric{.mode = "strict", .wire = "127.0.0.2"}.text();
+    EXPECT_EQ(what_parts(two, strict).size(), 1U) << "the address is no part of the mode";
 }
 
 TEST(Identity, NamesAllThatPartsTwoContainersAndOfTwoMachinesThatTheyAreTwo) {

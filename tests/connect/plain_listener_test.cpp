@@ -27,7 +27,7 @@ int connect_to(const std::string& path) {
 }
 
 TEST(PlainListener, AcceptsWhoComesAndSaysNothing) {
-    const test::TemporaryFolder folder;
+    const millrace::test::TemporaryFolder folder;
     const PlainListener listener{Address::unix_socket(folder.path("door"))};
     EXPECT_EQ(listener.accept(), -1);
     EXPECT_EQ(errno, EAGAIN);
@@ -46,7 +46,7 @@ TEST(PlainListener, AcceptsWhoComesAndSaysNothing) {
 TEST(PlainListener, ChoosesAPortAndTakesItsPathWithIt) {
     const PlainListener by_tcp{Address::tcp("127.0.0.1", 0)};
     EXPECT_NE(by_tcp.address().port(), 0);
-    const test::TemporaryFolder folder;
+    const millrace::test::TemporaryFolder folder;
     {
         const PlainListener first{Address::unix_socket(folder.path("door"))};
         EXPECT_THROW(PlainListener{Address::unix_socket(folder.path("door"))}, base::Error);

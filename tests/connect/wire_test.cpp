@@ -72,6 +72,8 @@ Hello sample() {
     hello.datagram_key = 0x11223344;
     hello.listener = 5;
     hello.protocol = {.name = "orders", .version = 9};
+    hello.wire_port = 4791;
+    hello.wire_gid.raw[15] = 7;
     return hello;
 }
 
@@ -122,16 +124,29 @@ TEST(Wire, CarriesAHelloUnchanged) {
     EXPECT_EQ(got.listener, sent.listener);
     EXPECT_EQ(got.protocol.name, sent.protocol.name);
     EXPECT_EQ(got.protocol.version, sent.protocol.version);
+    EXPECT_EQ(got.wire_port, sent.wire_port);
+    EXPECT_EQ(std::memcmp(&got.wire_gid, &sent.wire_gid, sizeof(ibv_gid)), 0);
     EXPECT_FALSE(wire.buffer.next(max_handshake_body)) << "nothing is left";
 }
 
-/// What older releases do not say: a listener, and behind it the program's protocol.
+/// What older releases do not say: a listener, after it the program's protocol, and after that how
+/// the wire reaches them.
+constexpr std::size_t wire_bytes = 2 + sizeof(ibv_gid);
 constexpr std::size_t protocol_bytes = 2 + std::string_view{"orders"}.size() + 4;
 constexpr std::size_t listener_bytes = 4;
 
-TEST(Wire, TakesAHelloThatAsksForNoListenerAndOneThatNamesNoProtocol) {
+TEST(Wire, TakesAHelloOfAReleaseThatHasNoWire) {
     const std::vector<std::byte> frame = encode(sample());
     const auto body = body_of(frame);
+    const Hello older = decode_hello(body.first(body.size() - wire_bytes));
+    EXPECT_EQ(older.wire_port, 0);
+    EXPECT_EQ(older.protocol.version, sample().protocol.version);
+    EXPECT_THROW((void)decode_hello(body.first(body.size() - 1)), Failure);
+}
+
+TEST(Wire, TakesAHelloThatAsksForNoListenerAndOneThatNamesNoProtocol) {
+    const std::vector<std::byte> frame = encode(sample());
+    const auto body = body_of(frame).first(body_of(frame).size() - wire_bytes);
     const Hello nameless = decode_hello(body.first(body.size() - protocol_bytes));
     EXPECT_EQ(nameless.listener, sample().listener);
     EXPECT_TRUE(nameless.protocol.name.empty());
@@ -222,8 +237,9 @@ TEST(Wire, RefusesAHelloCutShortAnywhere) {
     const std::vector<std::byte> frame = encode(sample());
     const auto body = body_of(frame);
     for (std::size_t size = 0; size < body.size(); ++size) {
-        if (size == body.size() - protocol_bytes ||
-            size == body.size() - protocol_bytes - listener_bytes) {
+        const std::size_t missing = body.size() - size;
+        if (missing == wire_bytes || missing == wire_bytes + protocol_bytes ||
+            missing == wire_bytes + protocol_bytes + listener_bytes) {
             continue;
         }
         EXPECT_THROW((void)decode_hello(body.first(size)), Failure) << size;

@@ -56,13 +56,14 @@ std::ostream& operator<<(std::ostream& stream, const PairOutcome& outcome) {
     return stream << "server " << outcome.server << "\nclient " << outcome.client;
 }
 
-ChildProcess start_on_soft_device(std::vector<std::string> command, Loading loading) {
+ChildProcess start_on_soft_device(std::vector<std::string> command, Loading loading,
+                                  std::vector<std::string> environment) {
     // The shell joins the two outputs, and is then replaced by env, which alone sets the loader's
     // variables, so that the drop-in is in nothing but the program.
     std::vector<std::string> wrapped{"/bin/sh", "-c", "exec env \"$@\" 2>&1", "sh"};
     for (auto& entry : environment_for(loading, command[0])) wrapped.push_back(std::move(entry));
     wrapped.insert(wrapped.end(), command.begin(), command.end());
-    return ChildProcess::start_program(std::move(wrapped));
+    return ChildProcess::start_program(std::move(wrapped), std::move(environment));
 }
 
 Outcome finish(ChildProcess& process, std::chrono::milliseconds limit) {
@@ -113,17 +114,22 @@ bool wait_for_listener(const std::string& port, std::chrono::milliseconds limit)
 }
 
 PairOutcome run_pair(std::vector<std::string> command, Loading loading,
-                     std::chrono::milliseconds limit) {
+                     std::chrono::milliseconds limit, const HostsOfPair& hosts) {
     const std::string port = free_port();
     command.insert(command.begin() + 1, {"-p", port});
+    const auto start = [&](const std::string& host) {
+        std::vector<std::string> environment;
+        if (!host.empty()) environment.push_back("MILLRACE_WIRE=" + host);
+        return start_on_soft_device(command, loading, std::move(environment));
+    };
     PairOutcome outcome;
-    auto server = start_on_soft_device(command, loading);
+    auto server = start(hosts.server);
     if (!wait_for_listener(port)) {
         outcome.server = finish(server, std::chrono::seconds{1});
         return outcome;
     }
     command.push_back("127.0.0.1");
-    auto client = start_on_soft_device(command, loading);
+    auto client = start(hosts.client);
     outcome.client = finish(client, limit);
     outcome.server =
         finish(server, outcome.client.exit.success() ? limit : std::chrono::seconds{3});

@@ -22,9 +22,11 @@ std::ostream& operator<<(std::ostream& stream, const Outcome& outcome);
 enum class Loading { library_path, preload };
 
 /// Starts `command` with the drop-in, standard error joined to standard output. All programs one
-/// test process starts are on one fabric that no other process uses.
+/// test process starts are on one fabric that no other process uses. `environment`: entries
+/// besides.
 [[nodiscard]] ChildProcess start_on_soft_device(std::vector<std::string> command,
-                                                Loading loading = Loading::library_path);
+                                                Loading loading = Loading::library_path,
+                                                std::vector<std::string> environment = {});
 
 /// Runs it to its end, at most `limit`; after that it is killed.
 [[nodiscard]] Outcome run_on_soft_device(std::vector<std::string> command,
@@ -48,11 +50,19 @@ struct PairOutcome {
 };
 std::ostream& operator<<(std::ostream& stream, const PairOutcome& outcome);
 
+/// Addresses of this machine's loopback that two programs have as theirs on the wire
+/// (MILLRACE_WIRE), as two hosts would. Empty: there is none, and they share memory.
+struct HostsOfPair {
+    std::string server{};
+    std::string client{};
+};
+
 /// Runs `command -p PORT` and `command -p PORT 127.0.0.1` against each other, as ibv_*_pingpong
 /// and perftest do it.
 [[nodiscard]] PairOutcome run_pair(std::vector<std::string> command,
                                    Loading loading = Loading::library_path,
-                                   std::chrono::milliseconds limit = patience);
+                                   std::chrono::milliseconds limit = patience,
+                                   const HostsOfPair& hosts = {});
 
 /// The standard output of a command of the system, which must succeed.
 [[nodiscard]] std::string output_of(std::vector<std::string> command,

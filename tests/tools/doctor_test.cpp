@@ -27,7 +27,8 @@ TEST(Doctor, NamesEveryCheckWithItsVerdict) {
     const Outcome outcome = run_line("exec \"$0\" doctor --json");
     bool failed = false;
     for (const char* const check :
-         {"kernel modules", "rdma_cm", "device soft0", "memlock", "open files", "memory files", "/dev/shm",
+         {"kernel modules", "rdma_cm", "device soft0", "wire MTU", "wire port", "wire buffers",
+          "memlock", "open files", "memory files", "/dev/shm",
           "huge pages", "container memory", "ptrace scope", "pid namespace", "membarrier", "cores",
           "clock"}) {
         const auto one = find(outcome.text, check);

@@ -254,26 +254,29 @@ bool pingpong_runs() {
 #endif
 }
 
-/// A server's and a client's ibv_rc_pingpong; the client is traced.
-Outcome pingpong(const std::string& fabric, std::vector<std::string> trace_options) {
+/// A server's and a client's ibv_rc_pingpong; the client is traced. `wire`: the server's address on
+/// it, or off.
+Outcome pingpong(const std::string& fabric, std::vector<std::string> trace_options,
+                 const std::string& wire = "off") {
+    const std::string gid = wire == "off" ? "0" : "1";
     // The client tries until the server listens. Where another program has the port, both end.
     for (int attempt = 0; attempt < 3; ++attempt) {
         const std::string port = port_of_this_test(attempt);
         ChildProcess server =
             ChildProcess::start_program({"/bin/sh", "-c",
-                                         "exec \"$0\" soft run --fabric \"$1\" -- ibv_rc_pingpong "
-                                         "-d soft0 -n 5 -s 100 -p \"$2\" "
+                                         "exec \"$0\" soft run --fabric \"$1\" --wire \"$3\" -- "
+                                         "ibv_rc_pingpong -d soft0 -n 5 -s 100 -p \"$2\" -g \"$4\" "
                                          "2>&1",
-                                         MILLRACE_COMMAND, fabric, port});
+                                         MILLRACE_COMMAND, fabric, port, wire, gid});
         std::vector<std::string> arguments{"soft", "trace", "--fabric", fabric};
         arguments.insert(arguments.end(), trace_options.begin(), trace_options.end());
         for (const char* const one :
              {"--", "/bin/sh", "-c",
               "i=0; while [ $((i += 1)) -lt 50 ]; do ibv_rc_pingpong -d soft0 -n 5 "
-              "-s 100 -p \"$0\" 127.0.0.1 && exit 0; sleep 0.2; done; exit 9"}) {
+              "-s 100 -p \"$0\" -g \"$1\" 127.0.0.1 && exit 0; sleep 0.2; done; exit 9"}) {
             arguments.emplace_back(one);
         }
-        arguments.push_back(port);
+        arguments.insert(arguments.end(), {port, gid});
         Outcome outcome = run_command(arguments);
         if (server.wait().success()) return outcome;
     }
@@ -319,6 +322,53 @@ TEST_F(Soft, TraceShowsAnUnmodifiedProgramsTimeline) {
     EXPECT_THAT(outcome.text, AllOf(HasSubstr("open_device"), HasSubstr("program ibv_rc_pingpong"),
                                     HasSubstr("state RTS"), HasSubstr("SUCCESS  SEND"),
                                     HasSubstr("SUCCESS  RECEIVE"), HasSubstr("bytes 100")));
+}
+
+/// An address of the loopback for a host of this test.
+std::string loopback(int host) {
+    const int own = static_cast<int>(getpid());
+    return "127." + std::to_string(200 + (own >> 8) % 50) + "." + std::to_string(own & 0xff) + "." +
+           std::to_string(host);
+}
+
+TEST_F(Soft, TraceWritesTheWiresPacketsAsTsharkReadsThem) {
+    if (!pingpong_runs()) GTEST_SKIP() << "needs ibverbs-utils and a drop-in without sanitizers";
+    const std::string file = folder() + "/wire.pcap";
+    const Outcome outcome =
+        pingpong(fabric(), {"--wire", loopback(3), "--pcap", file}, loopback(2));
+    EXPECT_TRUE(outcome.exit.success()) << outcome.text;
+    const auto packets = [&](const std::string& source) {
+        // 4: SEND_ONLY of a reliable connection
+        return run_line("tshark -r \"$1\" -Y \"infiniband.bth.opcode == 4 && ip.src == $2\" "
+                        "2>/dev/null | wc -l",
+                        {file, source})
+            .text;
+    };
+    EXPECT_THAT(packets(loopback(3)), HasSubstr("5\n"));
+    EXPECT_THAT(packets(loopback(2)), HasSubstr("5\n"));
+}
+
+TEST_F(Soft, StatusShowsWhoHasAPortOfTheWire) {
+    if (!pingpong_runs()) GTEST_SKIP() << "needs ibverbs-utils and a drop-in without sanitizers";
+    const std::string port = port_of_this_test(0);
+    ChildProcess server = ChildProcess::start_program(
+        {MILLRACE_COMMAND, "soft", "run", "--fabric", fabric(), "--wire", loopback(4), "--",
+         "ibv_rc_pingpong", "-d", "soft0", "-g", "1", "-p", port});
+    json seen;
+    for (int i = 0; i < 400 && (seen.size() != 1 || seen[0]["counters"].size() < 2); ++i) {
+        seen = status();
+        usleep(20'000);
+    }
+    const Outcome table = run_command({"soft", "status", "--fabric", fabric()});
+    EXPECT_THAT(table.text, HasSubstr("wire " + loopback(4) + ":4791: slot of the port "));
+    EXPECT_THAT(table.text, HasSubstr("processes at the port 1"));
+    (void)server.kill_and_wait();
+}
+
+TEST_F(Soft, ProgramsDoNotRunOnAWireThatCannotBe) {
+    const Outcome wrong = run_command({"soft", "run", "--wire", "localhost", "--", "true"});
+    EXPECT_TRUE(wrong.exit.exited_with(2)) << wrong.exit;
+    EXPECT_THAT(wrong.text, HasSubstr("neither auto nor an IPv4 address"));
 }
 
 TEST_F(Soft, TraceWritesJsonIntoAFileAndLeavesTheProgramsOutputAlone) {

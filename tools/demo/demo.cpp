@@ -6,11 +6,13 @@
 #include <bit>
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <vector>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "hosts.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/placement.hpp"
 #include "millrace/verbs/device.hpp"
@@ -59,14 +61,24 @@ std::vector<Transport> all_transports() {
     std::vector<Transport> all = flow_transports();
     all.push_back(message_transport());
     for (Transport& transport : socket_transports()) all.push_back(std::move(transport));
+    all.push_back(udp_transport());
     return all;
+}
+
+/// What the others are compared to. A Unix socket leads to no other host.
+std::string baseline_of(const DemoOptions& options) { return options.hosts ? "tcp" : "unix"; }
+
+/// UDP is beside the wire, which is made of it.
+bool runs(const Transport& transport, const DemoOptions& options) {
+    return transport.key != (options.hosts ? "unix" : "udp");
 }
 
 std::vector<Transport> contenders(const DemoOptions& options) {
     std::vector<Transport> all = all_transports();
-    if (options.only.empty()) return all;
     std::erase_if(all, [&](const Transport& transport) {
-        return transport.key != options.only && transport.key != "unix";
+        return !runs(transport, options) ||
+               (!options.only.empty() && transport.key != options.only &&
+                transport.key != baseline_of(options));
     });
     return all;
 }
@@ -83,6 +95,17 @@ void check_demo(const DemoOptions& options) {
     if (options.record_size == 0 || options.rounds == 0) {
         throw base::Error{base::ErrorCode::invalid_argument, "run the demo", "its options",
                           "record size and rounds must be at least 1", ""};
+    }
+    if (options.network_namespaces && !options.hosts) {
+        throw base::Error{base::ErrorCode::invalid_argument, "run the demo", "--netns",
+                          "it says what the two hosts are", "say --hosts, too"};
+    }
+    if (options.only == (options.hosts ? "unix" : "udp")) {
+        throw base::Error{base::ErrorCode::invalid_argument, "run the demo",
+                          fmt::format("--only {}{}", options.only, options.hosts ? " --hosts" : ""),
+                          options.hosts ? "a Unix socket leads to no other host"
+                                        : "UDP is compared between two hosts",
+                          options.hosts ? "say --only tcp, or leave it out" : "say --hosts, too"};
     }
     // A frame of a flow queue takes at most half of its ring; and a record has a header, too.
     const std::uint64_t least = std::bit_ceil(2 * (std::uint64_t{options.record_size} + 64));
@@ -105,8 +128,16 @@ int run_demo(const DemoOptions& options) {
     const bool default_path = options.path.empty();
     const std::string path = default_path ? "/usr/lib" : options.path;
     const std::uint64_t limit = options.limit.value_or(default_path ? 256ull << 20 : 1ull << 30);
-    // So is a missing device.
-    const verbs::DeviceFacts facts = verbs::find_device().facts();
+    std::unique_ptr<const Hosts> hosts;
+    std::string device;
+    if (options.hosts) {
+        hosts = options.network_namespaces ? Hosts::as_namespaces() : Hosts::as_addresses();
+        device = fmt::format("soft0, over its wire (RoCEv2 in UDP): {}", hosts->words());
+    } else {
+        // So is a missing device.
+        const verbs::DeviceFacts facts = verbs::find_device().facts();
+        device = fmt::format("{} ({})", facts.name, facts.description);
+    }
     std::vector<Transport> transports = contenders(options);
     const RecordSet set = load(options, path, limit);
 
@@ -121,7 +152,9 @@ int run_demo(const DemoOptions& options) {
         run.consumer_core = cores[1];
     }
     Setting setting;
-    setting.device = fmt::format("{} ({})", facts.name, facts.description);
+    setting.device = device;
+    setting.hosts = options.hosts;
+    run.hosts = hosts.get();
     setting.placement =
         cores.size() >= 2
             ? fmt::format("producer on core {}, consumer on core {}", cores[0], cores[1])
@@ -156,8 +189,8 @@ int run_demo(const DemoOptions& options) {
         }
     }
     std::vector<StoreMeasured> store;
-    if (options.only.empty()) store = run_store(scratch.path());
-    const std::string against = "unix";
+    if (options.only.empty() && !options.hosts) store = run_store(scratch.path());
+    const std::string against = baseline_of(options);
     if (lines) {
         fmt::print("{}\n{}\n{}", table(measured, against), chart(measured), meaning(setting));
         if (!store.empty()) fmt::print("\n{}", store_text(store));

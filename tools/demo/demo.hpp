@@ -18,7 +18,9 @@ struct DemoOptions {
     std::uint32_t rounds = 3;
     std::size_t ring_bytes = 4u << 20;  ///< per side
     JsonOutput json;
-    std::string only;  ///< a transport's key; empty: all
+    std::string only;                 ///< a transport's key; empty: all
+    bool hosts = false;               ///< between two hosts, see demo/hosts.hpp
+    bool network_namespaces = false;  ///< these
 };
 
 /// The keys that `only` may be.

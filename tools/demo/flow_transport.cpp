@@ -8,6 +8,7 @@
 #include "millrace/flow/consumer.hpp"
 #include "millrace/flow/producer.hpp"
 #include "millrace/ring/design.hpp"
+#include "rendezvous.hpp"
 #include "transport.hpp"
 
 namespace millrace::tools::demo {
@@ -17,10 +18,6 @@ flow::Options flow_options(const TransportOptions& options) {
     flow::Options flow;
     flow.ring.capacity = options.ring_bytes;
     return flow;
-}
-
-connect::Address address_of(const TransportOptions& options) {
-    return connect::Address::unix_socket(options.rendezvous);
 }
 
 [[noreturn]] void fail(std::string attempted, base::Status status) {
@@ -34,7 +31,7 @@ class FlowSender final : public Sender {
   public:
     explicit FlowSender(const TransportOptions& options)
         : deadline_{options.deadline},
-          producer_{flow::Producer<flow::Bytes, D>::connect(address_of(options),
+          producer_{flow::Producer<flow::Bytes, D>::connect(address_to_connect(options),
                                                             flow_options(options), deadline_)} {}
 
     void send(const RecordHeader& header, std::span<const std::byte> content) override {
@@ -102,9 +99,10 @@ template <ring::Design D>
 Transport make(std::string key, std::string title) {
     return {std::move(key), std::move(title), false,
             [](const TransportOptions& options) -> std::unique_ptr<Receiver> {
-                return std::make_unique<FlowReceiver<D>>(
-                    flow::Listener::listen(address_of(options), flow_options(options)),
-                    options.deadline);
+                auto listener =
+                    flow::Listener::listen(address_to_listen(options), flow_options(options));
+                tell_listening(options, listener.address());
+                return std::make_unique<FlowReceiver<D>>(std::move(listener), options.deadline);
             },
             [](const TransportOptions& options) -> std::unique_ptr<Sender> {
                 return std::make_unique<FlowSender<D>>(options);

@@ -7,6 +7,7 @@
 #include "millrace/base/system_calls.hpp"
 #include "millrace/connect/address.hpp"
 #include "millrace/message/channel.hpp"
+#include "rendezvous.hpp"
 #include "transport.hpp"
 
 namespace millrace::tools::demo {
@@ -16,10 +17,6 @@ message::ChannelOptions channel_options(const TransportOptions& options) {
     message::ChannelOptions channel;
     channel.ring_bytes = options.ring_bytes;
     return channel;
-}
-
-connect::Address address_of(const TransportOptions& options) {
-    return connect::Address::unix_socket(options.rendezvous);
 }
 
 Effort effort_of(const message::Channel& channel) {
@@ -94,18 +91,19 @@ class MessageReceiver final : public Receiver {
 }  // namespace
 
 Transport message_transport() {
-    return {
-        "message", "message channel", false,
-        [](const TransportOptions& options) -> std::unique_ptr<Receiver> {
-            return std::make_unique<MessageReceiver>(
-                message::Listener::listen(address_of(options), channel_options(options)),
-                options.deadline);
-        },
-        [](const TransportOptions& options) -> std::unique_ptr<Sender> {
-            return std::make_unique<MessageSender>(
-                message::connect(address_of(options), channel_options(options), options.deadline),
-                options.deadline);
-        }};
+    return {"message", "message channel", false,
+            [](const TransportOptions& options) -> std::unique_ptr<Receiver> {
+                auto listener =
+                    message::Listener::listen(address_to_listen(options), channel_options(options));
+                tell_listening(options, listener.address());
+                return std::make_unique<MessageReceiver>(std::move(listener), options.deadline);
+            },
+            [](const TransportOptions& options) -> std::unique_ptr<Sender> {
+                return std::make_unique<MessageSender>(
+                    message::connect(address_to_connect(options), channel_options(options),
+                                     options.deadline),
+                    options.deadline);
+            }};
 }
 
 }  // namespace millrace::tools::demo

@@ -124,13 +124,21 @@ std::string meaning(const Setting& setting) {
                    indent) +
            "\n" +
            wrapped(
-               "What this shows: what moving real records between two processes of this host costs "
-               "through Millrace and through the kernel's sockets, with every record checked "
-               "(length, order, hash).\n"
-               "What it does not: on the soft device no network is involved, and nothing here "
-               "predicts a NIC. CPU seconds are those of both processes while the records moved; a "
-               "side that waits for the other polls first and sleeps later. Latency is one 64-byte "
-               "item into an empty queue, on one clock.\n",
+               fmt::format(
+                   "What this shows: what moving real records between {} costs "
+                   "through Millrace and through the kernel's sockets, with every record checked "
+                   "(length, order, hash).\n"
+                   "What it does not: {}, and nothing here predicts a NIC. ",
+                   setting.hosts ? "two processes, each on a host of its own,"
+                                 : "two processes of this host",
+                   setting.hosts
+                       ? "the two hosts are one machine, and no cable of copper or glass is "
+                         "involved (docs/wire.md)"
+                       : "on the soft device no network is involved") +
+                   "CPU seconds are those of both processes while the records moved; a "
+                   "side that waits for the other polls first and sleeps later. Latency is one "
+                   "64-byte "
+                   "item into an empty queue, on one clock.\n",
                0, width);
 }
 

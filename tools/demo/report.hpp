@@ -25,6 +25,7 @@ struct Setting {
     std::string source;     ///< folder, files, bytes, what was left out
     std::uint32_t record_size = 0;
     std::size_t ring_bytes = 0;
+    bool hosts = false;  ///< between two hosts
 };
 
 /// Median over the rounds; for ratios, of the rounds' ratios against the transport with `base_key`.

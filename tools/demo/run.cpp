@@ -234,12 +234,19 @@ RunResult run_once(const Transport& transport, const RecordSet& records, const R
     transport_options.deadline = base::Deadline::after(
         std::chrono::nanoseconds{static_cast<std::int64_t>(options.limit_seconds * 1e9)});
 
+    if (options.hosts != nullptr) {
+        transport_options.has_hosts = true;
+        transport_options.host = options.hosts->address(Host::of_consumer);
+    }
+
     Children children;
     children.consumer = fork_end(shared->consumer, options.consumer_core, [&] {
+        if (options.hosts != nullptr) options.hosts->enter(Host::of_consumer);
         const auto receiver = transport.listen(transport_options);
         consume(transport, records, options, *receiver, *shared);
     });
     children.producer = fork_end(shared->producer, options.producer_core, [&] {
+        if (options.hosts != nullptr) options.hosts->enter(Host::of_producer);
         produce(transport, records, options, transport_options, *shared);
     });
 

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "hosts.hpp"
 #include "records.hpp"
 #include "transport.hpp"
 
@@ -20,6 +21,7 @@ struct RunOptions {
     int producer_core = -1;             ///< -1: not pinned
     int consumer_core = -1;
     double limit_seconds = 120;
+    const Hosts* hosts = nullptr;  ///< null: both ends are of this host
 };
 
 struct RunResult {

@@ -1,4 +1,5 @@
 // The baselines, written plainly: one sendmsg per record, buffered reads of 64 KiB.
+#include <arpa/inet.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -11,12 +12,13 @@
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
-#include <fstream>
+#include <optional>
 #include <utility>
 
 #include "descriptor.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/wait.hpp"
+#include "rendezvous.hpp"
 #include "transport.hpp"
 
 namespace millrace::tools::demo {
@@ -25,9 +27,6 @@ namespace {
 using base::throw_errno;
 
 enum class Family { unix_socket, tcp };
-
-/// Where a TCP listener tells its port: a file beside the Unix socket's path.
-std::string port_file(const TransportOptions& options) { return options.rendezvous + ".port"; }
 
 void set_buffers(int socket, std::size_t bytes) {
     // The kernel doubles what is asked for and caps it at wmem_max: the baseline gets at least the
@@ -44,6 +43,16 @@ sockaddr_un unix_address(const std::string& path) {
         base::throw_errno(ENAMETOOLONG, "make a socket", path, "set TMPDIR to a shorter path");
     }
     std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
+    return address;
+}
+
+sockaddr_in tcp_address(const TransportOptions& options, std::uint16_t port) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(port);
+    if (::inet_pton(AF_INET, options.host.c_str(), &address.sin_addr) != 1) {
+        base::throw_errno(EINVAL, "make a socket", options.host);
+    }
     return address;
 }
 
@@ -179,21 +188,15 @@ std::unique_ptr<Receiver> listen(const TransportOptions& options, Family family)
             throw_errno(errno, "listen", options.rendezvous);
         }
     } else {
-        sockaddr_in address{};
-        address.sin_family = AF_INET;
-        address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+        sockaddr_in address = tcp_address(options, 0);
         socklen_t size = sizeof address;
         if (::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) !=
                 0 ||
             ::listen(socket.get(), 1) != 0 ||
             ::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&address), &size) != 0) {
-            throw_errno(errno, "listen", "127.0.0.1");
+            throw_errno(errno, "listen", options.host);
         }
-        const std::string temporary = port_file(options) + ".new";
-        std::ofstream{temporary} << ntohs(address.sin_port) << '\n';
-        if (::rename(temporary.c_str(), port_file(options).c_str()) != 0) {
-            throw_errno(errno, "tell the port", port_file(options));
-        }
+        tell_port(options, ntohs(address.sin_port));
     }
     return std::make_unique<SocketReceiver>(std::move(socket), options, family);
 }
@@ -212,12 +215,9 @@ Descriptor try_connect(const TransportOptions& options, Family family) {
         }
         return Descriptor{};
     }
-    std::uint16_t port = 0;
-    if (!(std::ifstream{port_file(options)} >> port)) return Descriptor{};
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_port = htons(port);
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    const std::optional<std::uint16_t> port = told_port(options);
+    if (!port.has_value()) return Descriptor{};
+    const sockaddr_in address = tcp_address(options, *port);
     const int on = 1;
     ::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0) {
@@ -252,7 +252,7 @@ Transport make(std::string key, std::string title, Family family) {
 
 std::vector<Transport> socket_transports() {
     return {make("unix", "Unix stream socket", Family::unix_socket),
-            make("tcp", "TCP loopback", Family::tcp)};
+            make("tcp", "TCP", Family::tcp)};
 }
 
 }  // namespace millrace::tools::demo

@@ -49,6 +49,8 @@ struct TransportOptions {
     std::string rendezvous;    ///< a path no other run uses; transports derive addresses from it
     std::uint32_t max_record;  ///< content bytes
     std::size_t ring_bytes;    ///< per side, equal for all rings and both socket buffers
+    bool has_hosts = false;    ///< Millrace's listen on `host`, too, and not on a Unix socket
+    std::string host = "127.0.0.1";  ///< of the consumer
     base::Deadline deadline = base::Deadline::never();
 };
 
@@ -60,10 +62,12 @@ struct Transport {
     std::function<std::unique_ptr<Sender>(const TransportOptions&)> connect;
 };
 
-/// Unix stream socket and TCP over loopback.
+/// Unix stream socket and TCP.
 [[nodiscard]] std::vector<Transport> socket_transports();
 /// Flow queues of designs 1 and 2.
 [[nodiscard]] std::vector<Transport> flow_transports();
 [[nodiscard]] Transport message_transport();
+/// For records that fit into a datagram.
+[[nodiscard]] Transport udp_transport();
 
 }  // namespace millrace::tools::demo

@@ -22,6 +22,8 @@ struct Finding {
 /// What processes may do to each other: process_vm, pid namespace, membarrier; cores,
 /// and whether other programs leave them free.
 [[nodiscard]] std::vector<Finding> check_processes();
+/// The network as the soft device's wire needs it: MTU, UDP port, buffers.
+[[nodiscard]] std::vector<Finding> check_wire();
 /// Kernel modules, devices and their GID tables.
 [[nodiscard]] std::vector<Finding> check_devices();
 

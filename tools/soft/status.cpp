@@ -95,13 +95,19 @@ std::string text_of(const soft::Participant& one,
         "    {}, {} of {} bytes ({} shared), {}, {} KiB of control memory\n",
         plural(one.queue_pairs.size(), "queue pair"), plural(one.regions.size(), "region"), bytes,
         shared, plural(one.completion_channels, "completion channel"), one.memory_bytes / 1024);
+    const bool has_wire =
+        std::ranges::any_of(one.statistics, [](const base::StatisticsPage::Snapshot& page) {
+            return page.title.starts_with("wire ");
+        });
     for (std::size_t i = 0; i < std::min(one.queue_pairs.size(), most_lines); ++i) {
         const auto& qp = one.queue_pairs[i];
         std::string peer = qp.type == "UD" ? "any peer" : "no peer";
         if (qp.peer) {
             const auto owner = owners.find(*qp.peer >> 12);
             peer = fmt::format("peer {:#x} ({})", *qp.peer,
-                               owner != owners.end() ? owner->second : "gone");
+                               owner != owners.end() ? owner->second
+                               : has_wire            ? "elsewhere, or gone"
+                                                     : "gone");
         }
         text += fmt::format("    queue pair {:#x}  {:<3} {:<5}  {}, {}{}, {}\n", qp.number, qp.type,
                             qp.state, peer, plural(qp.posted_receives, "posted receive"),

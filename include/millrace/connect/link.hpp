@@ -7,11 +7,13 @@
 //               version, queue pair address, MTU, limits, the program's protocol and its version }
 //   both        check, connect their queue pair (INIT → RTR → RTS)
 //   both send   Ready or Refused { reason }, and wait for the other's
-// With a secret (admission.hpp), whoever accepts sends a challenge first, and its Hello only to who
-// has answered it; the Ready messages prove to both what the other knows and has heard.
-// Then any number of `exchange` messages (memory addresses and keys of the floor above), then
-// silence until Goodbye. Every message is length-prefixed and bounded (64 KiB); anything else on
-// the port is refused with an error that says what it looked like.
+// Where two soft devices share no memory, the link goes by their wire, RoCEv2 in UDP, which is
+// turned on for the first peer of another host (docs/wire.md). With a secret (admission.hpp),
+// whoever accepts sends a challenge first, and its Hello only to who has answered it; the Ready
+// messages prove to both what the other knows and has heard. Then any number of `exchange` messages
+// (memory addresses and keys of the floor above), then silence until Goodbye. Every message is
+// length-prefixed and bounded (64 KiB); anything else on the port is refused with an error that
+// says what it looked like.
 #pragma once
 
 #include <array>
@@ -218,8 +220,9 @@ class Link {
     /// The peer's last words, once peer() is `closed`.
     [[nodiscard]] std::span<const std::byte> last_words() const noexcept;
 
-    /// Looks at the socket when the last look is over 50 ms ago (a clock read otherwise). For the
-    /// empty path of polling loops: a busy side need not call it. Never blocks.
+    /// Looks at the socket when the last look is over 50 ms ago (a clock read otherwise), and takes
+    /// in what has come over the soft device's wire. For the empty path of polling loops: a busy
+    /// side need not call it. Never blocks.
     [[nodiscard]] PeerState peer() noexcept;
     /// Looks now (one system call).
     [[nodiscard]] PeerState peer_now() noexcept;

@@ -13,8 +13,8 @@ namespace millrace::ring {
 /// From now on far_fence() of any process of this machine reaches the threads of this one. False:
 /// membarrier is not to be had here. Any thread; a system call at the first call.
 [[nodiscard]] bool register_for_far_fences() noexcept;
-/// True: the peer of `link` is on this machine, as all of the soft device are, and this process is
-/// registered.
+/// True: the peer of `link` is on this machine (verbs::QueuePair::shares_memory), and this process
+/// is registered.
 [[nodiscard]] bool can_make_far_fences(connect::Link& link) noexcept;
 
 /// A full fence in every thread, of every registered process, that runs just now; those that do

@@ -145,6 +145,8 @@ int query_qp_data_in_order(ibv_qp* qp, ibv_wr_opcode opcode, std::uint32_t flags
                                                     std::size_t length) noexcept;
 /// False: map_remote answers null for every queue pair of this context, which has a link.
 [[nodiscard]] bool maps_remote(ibv_context* context) noexcept;
+/// Not of libibverbs: `qp` is connected to a queue pair of this machine.
+[[nodiscard]] bool shares_memory(ibv_qp* qp) noexcept;
 
 /// At most 32768 receives, rounded up to a power of two. IBV_SRQ_MAX_WR of modify_srq resizes while
 /// others post and peers take: EINVAL where more are outstanding, or than the limit; ENOMEM.

@@ -64,6 +64,7 @@ struct ControlPath {
     std::shared_ptr<std::byte> (*map_remote)(ibv_qp* qp, std::uint64_t address, std::uint32_t rkey,
                                              std::size_t length) noexcept;
     bool (*maps_remote)(ibv_context* context) noexcept;
+    bool (*shares_memory)(ibv_qp* qp) noexcept;
 };
 
 /// The soft device's control path. Always there.

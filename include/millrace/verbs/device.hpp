@@ -4,6 +4,7 @@
 #include <infiniband/verbs.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -41,6 +42,20 @@ struct DeviceFacts {
 /// The mode that the soft device runs in now, as far as both ends of a connection have to be in the
 /// same, in words: "fast", "shaped, 10 Gb/s, 1 us one way", "strict". Any thread.
 [[nodiscard]] std::string soft_mode();
+
+/// How hosts elsewhere reach queue pairs of the soft device: over its wire, RoCEv2 in UDP.
+struct WireAddress {
+    ibv_gid gid{};
+    int gid_index = -1;
+    std::uint16_t port = 0;  ///< UDP
+};
+/// What is said of the soft device's wire: "" (it is off), "auto", or the address that is the only
+/// one of this process's there. Any thread.
+[[nodiscard]] std::string soft_wire();
+/// Turns it on, as MILLRACE_WIRE=auto does, at this host's address `at` (IPv4-mapped; all zeros: at
+/// one that is chosen), also where the device is open. False: MILLRACE_WIRE is "off". Throws Error.
+/// Any thread.
+bool turn_soft_wire_on(const ibv_gid& at);
 
 class Context;
 
@@ -99,6 +114,13 @@ class Context {
 
     [[nodiscard]] std::string_view name() const noexcept { return raw_->device->name; }
     [[nodiscard]] bool is_soft() const noexcept;
+    /// How hosts elsewhere reach queue pairs of the soft device. Nothing: it has no wire.
+    [[nodiscard]] std::optional<WireAddress> wire() const noexcept;
+    /// Over the soft device's wire, requests arrive when somebody looks: who polls a completion
+    /// queue, or a thread of the device, if nobody does. This looks, too: for who polls memory.
+    /// With `all` what had come before the call is in memory when it returns. Elsewhere it does
+    /// nothing.
+    void take_arrivals(bool all) const noexcept;
     /// False: QueuePair::map_remote gives nothing here, whatever it is asked for.
     [[nodiscard]] bool maps_remote() const noexcept;
     [[nodiscard]] ibv_context* raw() const noexcept { return raw_; }

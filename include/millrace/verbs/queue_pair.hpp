@@ -87,6 +87,11 @@ class QueuePair {
     [[nodiscard]] std::shared_ptr<std::byte> map_remote(RemoteAddress at,
                                                         std::size_t length) const noexcept;
 
+    /// True: the peer is a process of this machine, and both ends' memory its own, as with all
+    /// peers of the soft device but those that it reaches over its wire. False until it is
+    /// connected.
+    [[nodiscard]] bool shares_memory() const noexcept;
+
     /// Posts one work request: 0, ENOMEM (no slot: poll completions first), EINVAL (illegal for
     /// this queue pair or its state). Never blocks, never throws.
     template <class Request>

@@ -30,6 +30,12 @@ void CompletionQueue::detach(CompletionSource& source) noexcept {
     look_whether_limited(held);
 }
 
+void CompletionQueue::look_at_wire() noexcept {
+    const auto held = turn.hold();
+    held->wired = true;
+    held->service_interval = 0;
+}
+
 void CompletionQueue::publish_armed(PollHeld held) const noexcept {
     for (const CompletionSource* source : turn(held).turns.all()) publish_armed(held, *source);
 }

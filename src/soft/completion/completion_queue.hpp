@@ -25,6 +25,7 @@ struct CompletionTurn {
     bool limited = false;  ///< its queue pairs have more slots than it: it may be overrun
     bool overrun = false;  ///< it has been
     bool shaped = false;   ///< a source's queue pair sends over a shaped link
+    bool wired = false;    ///< or has had its peer on the wire
     std::size_t next_source = 0;
     std::uint64_t service_interval = 0;  ///< ticks: how often an idle poller calls `service`
     std::uint32_t armed = armed_not;     ///< epoch and mode, as in the queue pairs' blocks
@@ -48,6 +49,8 @@ struct CompletionQueue : ExtendableCompletionQueue {
     /// Brings the source into the turns. Takes the lock. `node`: this process's.
     void attach(CompletionSource& source, Node& node);
     void detach(CompletionSource& source) noexcept;
+    /// From now on polls that find nothing look at the wire. Takes the lock.
+    void look_at_wire() noexcept;
 
     /// `source` has another position, or flushes no longer.
     void moved(PollHeld held, const CompletionSource& source) noexcept {

@@ -5,6 +5,7 @@
 
 #include <cerrno>
 #include <cstdint>
+#include <cstring>
 #include <new>
 
 #include "millrace/base/log.hpp"
@@ -37,6 +38,13 @@ constexpr std::uint32_t udp_header_bytes = 8;
 }
 
 }  // namespace
+
+ibv_gid gid_of_ipv4(__be32 address) noexcept {
+    ibv_gid gid{};
+    gid.raw[10] = gid.raw[11] = 0xff;
+    std::memcpy(gid.raw + 12, &address, sizeof address);
+    return gid;
+}
 
 ibv_grh header_for(const AddressHandle& ah, std::uint32_t transport_bytes) noexcept {
     ibv_grh grh = ah.grh;
@@ -92,6 +100,15 @@ int init_ah_from_wc(ibv_context*, std::uint8_t port, ibv_wc* completion, ibv_grh
     attributes->port_num = port;
     if ((completion->wc_flags & IBV_WC_GRH) == 0) return 0;
     attributes->is_global = 1;
+    if (be32toh(grh->version_tclass_flow) >> 28 != 6) {
+        const Ipv4InGrh& packet = *reinterpret_cast<const Ipv4InGrh*>(grh);
+        attributes->grh.dgid = gid_of_ipv4(packet.header.saddr);
+        attributes->grh.traffic_class = packet.header.tos;
+        attributes->grh.hop_limit = 0xff;
+        const int place = index_of_gid(gid_of_ipv4(packet.header.daddr), IBV_GID_TYPE_ROCE_V2);
+        attributes->grh.sgid_index = static_cast<std::uint8_t>(place < 0 ? 1 : place);
+        return 0;
+    }
     const std::uint32_t words = be32toh(grh->version_tclass_flow);
     attributes->grh.dgid = grh->sgid;
     attributes->grh.flow_label = words & 0xfffff;

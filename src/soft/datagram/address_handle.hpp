@@ -2,6 +2,7 @@
 #pragma once
 
 #include <infiniband/verbs.h>
+#include <netinet/ip.h>
 
 #include <cstdint>
 
@@ -17,6 +18,16 @@ struct AddressHandle : ibv_ah {
     /// As it travels, but for what depends on the payload (`header_for`); if it is global.
     ibv_grh grh{};
 };
+
+/// What stands before a datagram that came over IPv4, in the 40 bytes of a GRH: libibverbs looks
+/// for it there (ibv_init_ah_from_wc).
+struct Ipv4InGrh {
+    std::uint8_t zeros[20];
+    iphdr header;
+};
+static_assert(sizeof(Ipv4InGrh) == sizeof(ibv_grh));
+/// ::ffff:a.b.c.d
+[[nodiscard]] ibv_gid gid_of_ipv4(__be32 address) noexcept;
 
 /// The header of a datagram whose payload, with the transport's headers and trailer (BTH, DETH,
 /// immediate data, padding, ICRC), has `transport_bytes`. Also between GIDs that are IPv4 addresses

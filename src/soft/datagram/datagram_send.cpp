@@ -10,8 +10,9 @@
 
 namespace millrace::soft {
 
-DatagramSender::DatagramSender(const Of& of, std::unique_ptr<DatagramFlights> flights) noexcept
-    : of_{of}, flights_{std::move(flights)} {
+DatagramSender::DatagramSender(const Of& of, std::unique_ptr<DatagramFlights> flights,
+                               std::unique_ptr<DatagramWire> wire) noexcept
+    : of_{of}, flights_{std::move(flights)}, wire_{std::move(wire)} {
     completions_.open(of.block, CompletionRing::Of::sends, {of.end.bell_send, of.end.news_send},
                       of.asymmetric, of.counters);
     keys_.open(of.end, &of.process.node(), nullptr);
@@ -130,12 +131,16 @@ ibv_wc_status DatagramSender::run(const ibv_send_wr& wr, std::uint32_t flags,
         message.flags |= completion_grh;
     }
     DatagramAddress to;
-    if (ah.multicast) {
+    const std::uint32_t qpn = wr.wr.ud.remote_qpn & 0xffffff;
+    if (wire_ != nullptr && wire_->carries(ah.attributes, qpn)) {
+        if (!wire_->send(message, qpn)) of_.counters.add(Count::dropped);
+        to.kind = DatagramAddress::Kind::nobody;
+    } else if (ah.multicast) {
         to.kind = DatagramAddress::Kind::group;
         to.group = ah.attributes.grh.dgid;
     } else if (ah.reaches_host) {
         to.kind = DatagramAddress::Kind::queue_pair;
-        to.qpn = wr.wr.ud.remote_qpn & 0xffffff;
+        to.qpn = qpn;
     }
     send(to, message, flags, slot);
     of_.counters.add(Count::send);
@@ -163,6 +168,7 @@ void DatagramSender::restart() noexcept {
 }
 
 ibv_wc_status DatagramSender::move() noexcept {
+    if (wire_ != nullptr) wire_->flush();
     if (flights_ == nullptr) return IBV_WC_SUCCESS;
     const std::int64_t now = cable_now();
     complete_left(now);

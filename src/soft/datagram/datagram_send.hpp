@@ -11,6 +11,7 @@
 #include "completion/completion_ring.hpp"
 #include "datagram/datagram_flight.hpp"
 #include "datagram/datagram_target.hpp"
+#include "datagram/datagram_wire.hpp"
 #include "fabric/multicast.hpp"
 #include "transport/transport.hpp"
 
@@ -30,8 +31,10 @@ class DatagramSender final : public Transport {
         Counters& counters;
         Process& process;
     };
-    /// `flights`: over a modelled link; null: datagrams arrive at once.
-    DatagramSender(const Of& of, std::unique_ptr<DatagramFlights> flights) noexcept;
+    /// `flights`: over a modelled link; null: datagrams arrive at once. `wire`: to whom is not in
+    /// this host's memory; null: nobody else is reached.
+    DatagramSender(const Of& of, std::unique_ptr<DatagramFlights> flights,
+                   std::unique_ptr<DatagramWire> wire) noexcept;
 
     [[nodiscard]] bool takes(const ibv_send_wr& wr) const noexcept override;
     [[nodiscard]] ibv_wc_status post(const ibv_send_wr& wr, std::uint32_t flags,
@@ -63,6 +66,7 @@ class DatagramSender final : public Transport {
 
     const Of of_;
     const std::unique_ptr<DatagramFlights> flights_;
+    const std::unique_ptr<DatagramWire> wire_;
     std::unordered_map<std::uint32_t, std::shared_ptr<DatagramTarget>> targets_;
     Groups groups_;
     std::uint32_t last_qpn_ = 0;

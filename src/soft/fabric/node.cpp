@@ -65,11 +65,13 @@ void after_fork(bool child) {
 }  // namespace
 
 /// Binds the first free number: the kernel sees to it that nobody else gets it while we live.
-Node::Name Node::take_number(std::string_view fabric) {
+Node::Name Node::take_number(std::string_view fabric, std::optional<std::uint32_t> slot) {
     const std::string object = fmt::format("'{}'", fabric);
     Descriptor socket{::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
     if (!socket) base::throw_errno(errno, std::string{join_attempt}, object);
-    for (std::uint32_t number = 1; number <= max_node_number; ++number) {
+    const std::uint32_t step = slot ? 64 : 1;
+    for (std::uint32_t number = slot.value_or(1); number <= max_node_number; number += step) {
+        if (number % 64 == 0) continue;  // no slot of the wire, which may be turned on later
         const NodeAddress address{::geteuid(), fabric, number};
         if (::bind(socket.get(), address.get(), address.length) == 0) {
             return {std::move(socket), number};
@@ -81,9 +83,9 @@ Node::Name Node::take_number(std::string_view fabric) {
                       "end processes that use it, or choose another fabric with MILLRACE_FABRIC"};
 }
 
-Node::Node(std::string_view fabric, bool membarrier)
+Node::Node(std::string_view fabric, bool membarrier, std::optional<std::uint32_t> slot)
     : fabric_{fabric},
-      name_{take_number(fabric)},
+      name_{take_number(fabric, slot)},
       memory_{std::make_shared<NodeMemory>(fabric, name_.number, membarrier)},
       usable_{std::make_shared<std::atomic<bool>>(true)},
       regions_{std::make_shared<RegionTable>(memory_->regions(), usable_)},
@@ -171,7 +173,7 @@ void Node::drop_connections() noexcept {
     }
 }
 
-std::shared_ptr<Node> Node::join(std::string_view fabric) {
+std::shared_ptr<Node> Node::join(std::string_view fabric, std::optional<std::uint32_t> slot) {
     check_fabric_name(fabric);
     static const int handlers = ::pthread_atfork(
         &before_fork, [] { after_fork(false); }, [] { after_fork(true); });
@@ -182,7 +184,7 @@ std::shared_ptr<Node> Node::join(std::string_view fabric) {
     std::weak_ptr<Node>& known = all.by_fabric[std::string{fabric}];
     if (auto node = known.lock()) return node;
     let_others_copy_if_asked();
-    auto node = std::make_shared<Node>(fabric, register_for_membarrier());
+    auto node = std::make_shared<Node>(fabric, register_for_membarrier(), slot);
     known = node;
     return node;
 }

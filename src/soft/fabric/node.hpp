@@ -29,11 +29,13 @@ class Liveness;
 class Node {
   public:
     /// The process's node. Throws `base::Error` if the fabric cannot be joined (all numbers
-    /// taken, abstract sockets or memfd refused, another user squats on the name).
-    [[nodiscard]] static std::shared_ptr<Node> join(std::string_view fabric);
+    /// taken, abstract sockets or memfd refused, another user squats on the name). `slot`: what a
+    /// new one's number is to leave by 64 (wire_slots.hpp).
+    [[nodiscard]] static std::shared_ptr<Node> join(
+        std::string_view fabric, std::optional<std::uint32_t> slot = std::nullopt);
 
     /// By `join`.
-    Node(std::string_view fabric, bool membarrier);
+    Node(std::string_view fabric, bool membarrier, std::optional<std::uint32_t> slot);
     ~Node();
     Node(const Node&) = delete;
     Node& operator=(const Node&) = delete;
@@ -94,7 +96,8 @@ class Node {
         Descriptor socket;
         std::uint32_t number = 0;
     };
-    [[nodiscard]] static Name take_number(std::string_view fabric);
+    [[nodiscard]] static Name take_number(std::string_view fabric,
+                                          std::optional<std::uint32_t> slot);
     void drop_connections() noexcept;
 
     const std::string fabric_;

@@ -12,6 +12,7 @@
 #include "queue_pair/queue_pairs.hpp"
 #include "receives/receive_pool.hpp"
 #include "system/fences.hpp"
+#include "wire/wire_port.hpp"
 
 namespace millrace::soft {
 
@@ -66,6 +67,8 @@ int req_notify_cq(ibv_cq* queue, int solicited_only) noexcept {
     poller.arming.passed =
         turn->armed < armed_epoch ? ArmingCost::few : std::min(passed, ArmingCost::few);
     cq.arm(turn, mode);
+    if (WirePort* const wire = cq.owner->process->wire(); turn->wired && wire != nullptr)
+        wire->program_sleeps();
     // Timers and deaths have to fire also when nobody polls.
     cq.service(turn);
     // Nobody has rung for what came before the epoch, and the program need not look again.

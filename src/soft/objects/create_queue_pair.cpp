@@ -29,6 +29,8 @@
 #include "queue_pair/queue_pairs.hpp"
 #include "system/fences.hpp"
 #include "system/refused.hpp"
+#include "wire/datagrams.hpp"
+#include "wire/wire_port.hpp"
 
 namespace millrace::soft {
 
@@ -201,7 +203,13 @@ void set_up_datagrams(SendHeld held, QueuePair& qp, const ibv_qp_init_attr& want
     qp.on_cable = flights.get();
     const DatagramSender::Of of{qp.block,        qp.end,      qp.sends(held).attributes.qkey,
                                 qp.asymmetric(), qp.counters, *qp.owner->process};
-    qp.transport = std::make_unique<DatagramSender>(of, std::move(flights));
+    std::unique_ptr<DatagramWire> wire;
+    if (WirePort* const port = qp.owner->process->wire(); port != nullptr && flights == nullptr) {
+        wire = std::make_unique<Datagrams>(*port, *qp.owner->process, qp.qp_num);
+        for (ibv_cq* const cq : {qp.send_cq, qp.recv_cq}) queue_of(cq).look_at_wire();
+    }
+    qp.take_transport(
+        held, std::make_unique<DatagramSender>(of, std::move(flights), std::move(wire)));
     qp.receive_source.ring = qp.datagram->ring();
     qp.receive_source.mask = qp.datagram->mask();
     qp.receive_source.collects_from = qp.pool;
@@ -368,6 +376,7 @@ int end_queue_pair(ibv_qp* public_qp) noexcept {
     owner->process->windows().leave(qp->block.windows);
     static_cast<CompletionQueue*>(qp->send_cq)->detach(qp->send_source);
     static_cast<CompletionQueue*>(qp->recv_cq)->detach(qp->receive_source);
+    qp->leave_wire();
     leave(qp->pd);
     const auto process = owner->process;
     if (qp->pool != nullptr) qp->pool->detach(qp->memory.index);

@@ -291,7 +291,7 @@ int query_port(ibv_context*, std::uint8_t port, ibv_port_attr* attributes) noexc
     *attributes = ibv_port_attr{};
     attributes->state = IBV_PORT_ACTIVE;
     attributes->max_mtu = IBV_MTU_4096;
-    attributes->active_mtu = IBV_MTU_4096;
+    attributes->active_mtu = port_mtu();
     attributes->gid_tbl_len = count_gids();
     attributes->max_msg_sz = max_message_bytes;
     attributes->pkey_tbl_len = 1;

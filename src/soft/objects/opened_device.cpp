@@ -17,6 +17,7 @@
 #include "process/process.hpp"
 #include "queue_pair/queue_pairs.hpp"
 #include "system/file_of_process.hpp"
+#include "wire/wire_address.hpp"
 
 namespace millrace::soft {
 namespace {
@@ -58,7 +59,13 @@ struct Directory {
 }  // namespace
 
 std::shared_ptr<OpenedDevice> OpenedDevice::open() {
-    auto opened = std::make_shared<OpenedDevice>(current_process(), mode_of_environment());
+    const Mode mode = mode_of_environment();
+    if (mode.kind != ModeKind::fast && wire_of_environment().kind != WireChoice::Kind::off) {
+        throw base::Error{base::ErrorCode::invalid_argument, "open the soft device with its wire",
+                          describe(mode), "the wire carries what mode fast carries, without a model",
+                          "unset MILLRACE_SOFT_MODE, or MILLRACE_WIRE"};
+    }
+    auto opened = std::make_shared<OpenedDevice>(current_process(), mode);
     if (const auto name = file_name_of(opened->file_.get())) {
         const std::lock_guard guard{directory().mutex};
         directory().devices[*name] = opened;

@@ -18,6 +18,7 @@
 #include "process/process.hpp"
 #include "queue_pair/queue_pair.hpp"
 #include "queue_pair/queue_pairs.hpp"
+#include "wire/wire_port.hpp"
 
 namespace millrace::soft {
 namespace {
@@ -227,6 +228,12 @@ bool PolledQueue::look_around(PollHeld held, std::uint64_t now) noexcept {
     poller_.last_service = now;
     owner->process->queue_pairs().tend(now);
     bool served = turns.by_bits();  // `refresh` may take something in
+    if (WirePort* const wire = owner->process->wire(); turn(held).wired && wire != nullptr) {
+        const base::Uncancelled uncancelled;
+        static_cast<void>(wire->drain(cable_now()));  // or another thread is at it
+        wire->flush();
+        served = true;
+    }
     const std::uint64_t deaths = owner->process->deaths();
     turns.some([&](CompletionSource& source) {
         QueuePair& qp = *source.qp;

@@ -16,7 +16,7 @@
 namespace millrace::soft {
 
 std::shared_ptr<std::byte> map_remote(ibv_qp* qp, std::uint64_t address, std::uint32_t rkey,
-                                      std::size_t length) noexcept {
+                                      std::size_t length) noexcept try {
     const base::Uncancelled held;
     auto& own = *static_cast<QueuePair*>(qp);
     std::shared_ptr<PeerNode> peer;
@@ -29,21 +29,21 @@ std::shared_ptr<std::byte> map_remote(ibv_qp* qp, std::uint64_t address, std::ui
         pd = own.connection(sends).view().control->pd.load(std::memory_order_relaxed);
     }
     const auto facts = read_region(*peer->region(rkey), rkey);
+    const std::uint64_t offset = facts ? address - facts->iova : 0;
     if (!facts || facts->pd != pd || (facts->access & IBV_ACCESS_REMOTE_WRITE) == 0 ||
-        (facts->access & access_window) != 0) {
+        (facts->access & access_window) != 0 || offset > facts->length ||
+        length > facts->length - offset)
         return nullptr;
-    }
-    const std::uint64_t offset = address - facts->iova;
-    if (offset > facts->length || length > facts->length - offset) return nullptr;
-    try {
-        const std::shared_ptr<std::byte> region = peer->map(*facts, rkey);
-        if (region == nullptr) return nullptr;
-        return {region, region.get() + offset};
-    } catch (const std::exception&) {
-        return nullptr;
-    }
+    const std::shared_ptr<std::byte> region = peer->map(*facts, rkey);
+    return {region, region != nullptr ? region.get() + offset : nullptr};
+} catch (const std::exception&) {
+    return nullptr;
 }
 
 bool maps_remote(ibv_context* context) noexcept { return context_of(context)->cable == nullptr; }
+bool shares_memory(ibv_qp* qp) noexcept {
+    auto& own = *static_cast<QueuePair*>(qp);
+    return bool{own.connection(own.sends.hold())};
+}
 
 }  // namespace millrace::soft

@@ -116,10 +116,11 @@ class GidTable {
         const std::lock_guard guard{mutex_};
         seen_ = base::Clock::now();
         took_ = seen_ - asked;
-        places_.all[0].gid = own_gid();
-        places_.count = std::max<std::size_t>(places_.count, 1);
-        if (!now) return;  // what was there stays there
-        places_.all[0].interface = now->count == 0 ? 0 : now->all[0].interface;
+        places_.all[0].gid = wire_ ? wire_->gid : own_gid();
+        places_.count = wire_ && wire_->alone ? 1 : std::max<std::size_t>(places_.count, 1);
+        if (wire_) places_.all[0].interface = wire_->interface;
+        if (!now || (wire_ && wire_->alone)) return;  // what was there stays there
+        if (!wire_) places_.all[0].interface = now->count == 0 ? 0 : now->all[0].interface;
         for (std::size_t i = 1; i < places_.count; ++i) {
             if (find(*now, places_.all[i].gid) == now->count) places_.all[i] = {};
         }
@@ -151,6 +152,19 @@ class GidTable {
         return places_;
     }
 
+    void show(const std::optional<WireFacts>& facts) noexcept {
+        {
+            const std::lock_guard guard{mutex_};
+            if (!wire_ && !facts) return;
+            wire_ = facts;
+        }
+        refresh();
+    }
+    [[nodiscard]] ibv_mtu mtu() noexcept {
+        const std::lock_guard guard{mutex_};
+        return wire_ ? wire_->mtu : IBV_MTU_4096;
+    }
+
     void lock() { mutex_.lock(); }
     void unlock() { mutex_.unlock(); }
 
@@ -173,6 +187,7 @@ class GidTable {
 
     std::mutex mutex_;
     Addresses places_;
+    std::optional<WireFacts> wire_;
     base::Clock::time_point seen_{};
     std::chrono::nanoseconds took_{0};  ///< the last look
 };
@@ -219,6 +234,9 @@ bool is_ipv4(const ibv_gid& gid) noexcept {
     constexpr std::array<std::uint8_t, 12> prefix{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
     return std::memcmp(gid.raw, prefix.data(), prefix.size()) == 0;
 }
+
+void show_wire(const std::optional<WireFacts>& facts) noexcept { table().show(facts); }
+ibv_mtu port_mtu() noexcept { return table().mtu(); }
 
 int count_gids() noexcept {
     if (!is_ethernet()) return 1;

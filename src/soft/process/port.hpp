@@ -3,7 +3,7 @@
 //
 // As an Ethernet port (RoCE), each address has two places in the table, for RoCE version 1 and 2:
 //
-//   0, 1   the port's own link-local GID
+//   0, 1   the port's own link-local GID; with the wire, that of its address
 //   2, 3   the host's first IPv4 address, as ::ffff:a.b.c.d: index 3 is what most scripts name
 //   4, …   the other IPv4 addresses, then the IPv6 ones; by interface, the loopback's only if
 //          there are no others
@@ -29,6 +29,18 @@ inline constexpr std::uint16_t port_lid = 1;
 [[nodiscard]] std::uint8_t port_link_layer() noexcept;
 /// Throws base::Error (invalid_argument) if MILLRACE_SOFT_LINK says what nobody understands.
 void check_port_link_layer();
+
+/// What the wire says of this port: its GID is the first in the table, or the only one.
+struct WireFacts {
+    ibv_gid gid{};
+    std::uint32_t interface = 0;
+    ibv_mtu mtu = IBV_MTU_4096;
+    bool alone = false;
+};
+/// When the device is opened; nothing: without the wire. Any thread.
+void show_wire(const std::optional<WireFacts>& facts) noexcept;
+/// What the packets of this port may carry.
+[[nodiscard]] ibv_mtu port_mtu() noexcept;
 
 /// Looks at the host's addresses again and returns how many places the table has.
 [[nodiscard]] int count_gids() noexcept;

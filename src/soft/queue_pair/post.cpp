@@ -63,41 +63,11 @@ static_assert(IBV_WR_RDMA_WRITE == 0 && IBV_WR_RDMA_WRITE_WITH_IMM == 1 && IBV_W
 void append_pending(SendHeld held, QueuePair& qp, const ibv_send_wr& wr, std::uint32_t flags,
                     std::uint32_t slot) noexcept {
     PendingSends& pending = qp.sends(held).pending;
-    PendingEntry& entry = pending.entry(pending.tail());
-    entry.remote_address = wr.wr.rdma.remote_addr;
-    entry.remote_key = wr.wr.rdma.rkey;
-    if (is_atomic(wr.opcode)) {
-        entry.remote_key = wr.wr.atomic.rkey;
-        entry.compare_or_add = wr.wr.atomic.compare_add;
-        entry.swap = wr.wr.atomic.swap;
-    } else {
-        entry.compare_or_add = entry.swap = 0;  // the peer sees all of it
-    }
-    entry.immediate = wr.imm_data;
-    entry.opcode = static_cast<std::uint32_t>(wr.opcode);
-    entry.flags = flags & ~pending_lost;
-    entry.sges = static_cast<std::uint32_t>(wr.num_sge);
-    entry.inline_length = 0;
-    entry.slot = slot;
-    entry.plan = 0;
-    store_due(entry, 0);
-    auto* payload = reinterpret_cast<std::byte*>(&entry + 1);
-    std::size_t used = 0;
-    if ((flags & IBV_SEND_INLINE) != 0) {
-        for (int i = 0; i < wr.num_sge; ++i) {
-            const ibv_sge& sge = wr.sg_list[i];
-            std::memcpy(payload + entry.inline_length, reinterpret_cast<const void*>(sge.addr),
-                        sge.length);
-            entry.inline_length += sge.length;
-        }
-        used = entry.inline_length;
-    } else if (wr.num_sge > 0) {
-        used = static_cast<std::size_t>(wr.num_sge) * sizeof(ibv_sge);
-        std::memcpy(payload, wr.sg_list, used);
-    }
+    const std::size_t used = pending.fill(pending.tail(), wr, flags, slot);
     if (qp.cable != nullptr) {
         const int pieces = is_local(wr.opcode) ? 0 : wr.num_sge;
-        qp.cable->schedule(entry, pending.tail(), bytes_of(wr.sg_list, pieces));
+        qp.cable->schedule(pending.entry(pending.tail()), pending.tail(),
+                           bytes_of(wr.sg_list, pieces));
     }
     pending.append(used);
     if (qp.state != IBV_QPS_SQD) pending.show();
@@ -123,18 +93,19 @@ void append_pending(SendHeld held, QueuePair& qp, const ibv_send_wr& wr, std::ui
                                   ibv_send_wr** bad) noexcept {
     SendSide& sends = qp.sends(held);
     const ibv_qp_state state = qp.state;
-    if (state != IBV_QPS_RTS && (state != IBV_QPS_SQD || qp.transport != nullptr) &&
+    Transport* const transport = sends.transport.get();
+    if (state != IBV_QPS_RTS && (state != IBV_QPS_SQD || qp.datagram != nullptr) &&
         state != IBV_QPS_SQE && state != IBV_QPS_ERR) {
         *bad = wr;
         return EINVAL;
     }
-    if (qp.transport != nullptr) qp.owner->process->look_for_deaths(base::ticks());
+    if (qp.datagram != nullptr) qp.owner->process->look_for_deaths(base::ticks());
     int error = 0;
     bool deferred = false;
     bool flushed = false;
     for (; wr != nullptr; wr = wr->next) {
         const std::uint32_t slot = qp.slots.tail();
-        if (!well_formed(held, qp, *wr) || (qp.transport != nullptr && !qp.transport->takes(*wr))) {
+        if (!well_formed(held, qp, *wr) || (transport != nullptr && !transport->takes(*wr))) {
             error = EINVAL;
             break;
         }
@@ -145,11 +116,16 @@ void append_pending(SendHeld held, QueuePair& qp, const ibv_send_wr& wr, std::ui
         qp.slots.at(held, slot) = SentSlot{wr->wr_id, completion_opcodes[wr->opcode]};
         if (qp.state == IBV_QPS_ERR || qp.state == IBV_QPS_SQE) {
             flushed = true;
-        } else if (qp.transport != nullptr) {
+        } else if (transport != nullptr) {
+            const std::uint32_t flags = wr->send_flags | qp.always;
+            if (is_local(wr->opcode) &&
+                !qp.defer_local(held, local_operation_of(*wr, flags, slot & qp.slots.mask()))) {
+                error = ENOMEM;
+                break;
+            }
             // Before it is carried: the completion may be polled by another thread at once.
             qp.slots.advance(held, slot + 1);
-            const ibv_wc_status status =
-                qp.transport->post(*wr, wr->send_flags | qp.always, slot & qp.slots.mask());
+            const ibv_wc_status status = transport->post(*wr, flags, slot & qp.slots.mask());
             if (status != IBV_WC_SUCCESS) [[unlikely]]
                 qp.begin_send_error(held, status);
         } else {
@@ -170,7 +146,7 @@ void append_pending(SendHeld held, QueuePair& qp, const ibv_send_wr& wr, std::ui
         qp.slots.advance(held, slot + 1);
     }
     if (error != 0) *bad = wr;
-    if (qp.transport != nullptr) qp.move_transport(held);
+    if (transport != nullptr) qp.move_transport(held);
     if (deferred) {
         qp.execute_at_once(held, false);
         // Published, then looked: the peer's post_recv does it the other way round. What is still
@@ -296,7 +272,7 @@ void end_lone_write(SendHeld held, QueuePair& qp) noexcept {
     if (!qp.executes_at_once() || qp.block.fault->receive.load(std::memory_order_relaxed) != 0)
         [[unlikely]] {
         error = post_slowly(held, qp, wr, bad);
-        serve = qp.transport == nullptr;
+        serve = sends.transport == nullptr;
         wr = nullptr;
     }
     for (; wr != nullptr; wr = wr->next) {

@@ -197,10 +197,12 @@ void QueuePair::look_after(QueuePairsHeld listed) noexcept {
 
 bool QueuePair::take_wishes() noexcept {
     const std::uint32_t wishes = block.fault->wishes.exchange(0, std::memory_order_acquire);
-    if ((wishes & wish_established) != 0 && !established_told.exchange(true)) {
-        raise_async_event(*this, IBV_EVENT_COMM_EST);
-    }
+    if ((wishes & wish_established) != 0) tell_established();
     return (wishes & wish_copies) != 0;
+}
+
+void QueuePair::tell_established() noexcept {
+    if (!established_told.exchange(true)) raise_async_event(*this, IBV_EVENT_COMM_EST);
 }
 
 void QueuePair::grant_copies(QueuePairsHeld listed) noexcept {
@@ -238,7 +240,7 @@ void QueuePair::tell_faults(SendHeld held, ibv_wc_status send,
 }
 
 void QueuePair::move_transport(SendHeld held) noexcept {
-    const ibv_wc_status failure = transport->move();
+    const ibv_wc_status failure = sends(held).transport->move();
     if (failure != IBV_WC_SUCCESS) begin_send_error(held, failure);
 }
 
@@ -246,7 +248,7 @@ void QueuePair::finish_draining(SendHeld held) noexcept {
     const SendSide& my = sends(held);
     if (!draining_ || my.pending.executable() != 0 || !executors_out(my.seen_hazards)) return;
     if (cable != nullptr && !cable->released_all_before(my.pending.shown())) return;
-    if (transport != nullptr && !transport->idle()) return;
+    if (my.transport != nullptr && !my.transport->idle()) return;
     draining_ = false;
     if (my.drained_event) raise_async_event(*this, IBV_EVENT_SQ_DRAINED);
 }
@@ -292,7 +294,7 @@ bool QueuePair::take_failures(SendHeld held) noexcept {
 bool QueuePair::serve(SendHeld held) noexcept {
     const SendSide& my = sends(held);
     deaths_served.store(owner->process->deaths(), std::memory_order_relaxed);
-    if (transport != nullptr) move_transport(held);
+    if (my.transport != nullptr) move_transport(held);
     if (my.ending.leaving()) {
         settle(held);
         return false;
@@ -313,7 +315,7 @@ bool QueuePair::serve(SendHeld held) noexcept {
         cable->expect();
     }
     if (draining_) finish_draining(held);
-    return !connection_ && state >= IBV_QPS_RTR && transport == nullptr;
+    return !connection_ && state >= IBV_QPS_RTR && my.transport == nullptr;
 }
 
 }  // namespace millrace::soft

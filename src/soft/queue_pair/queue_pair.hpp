@@ -79,6 +79,9 @@ struct SendSide {
     ibv_qp_attr attributes{};
     bool leads_to_port = false;  ///< its address vector
     std::uint32_t resets = 0;
+    /// Null: requests are executed at the doorbell, or wait in the pending ring. A UD queue pair
+    /// has one all its life, a connected one from RTR to RESET, if its peer is on the wire.
+    std::unique_ptr<Transport> transport;
 };
 
 struct QueuePair : ExtendableQueuePair {
@@ -92,6 +95,7 @@ struct QueuePair : ExtendableQueuePair {
     std::atomic<bool> at_once_{false};
     std::atomic<bool> draining_{false};
     std::atomic<bool> asymmetric_{false};
+    std::atomic<bool> carried_{false};
 
   public:
     Guarded<SendSide, ThreadLock> sends{block};
@@ -118,10 +122,7 @@ struct QueuePair : ExtendableQueuePair {
     // --- where receives come from if they are not the queue pair's own; never changed ---
     ReceivePool* pool = nullptr;            ///< of the shared receive queue, or `own_pool`
     std::unique_ptr<ReceivePool> own_pool;  ///< of a UD queue pair without one
-    std::unique_ptr<Datagram> datagram;     ///< of a UD queue pair, and
-    /// Null: its requests are executed at the doorbell, or wait in the pending ring. Called by who
-    /// holds `sends`.
-    std::unique_ptr<Transport> transport;
+    std::unique_ptr<Datagram> datagram;     ///< of a UD queue pair
 
     // --- running the peer's pending sends ---
     alignas(cache_line) Guarded<PeerExecutor, ErrandLock> theirs;
@@ -173,7 +174,8 @@ struct QueuePair : ExtendableQueuePair {
     /// be wrong for a moment.
     [[nodiscard]] bool is_quiet(std::uint64_t deaths) noexcept {
         const FaultLine& fault = *block.fault;
-        return deaths_served.load(std::memory_order_relaxed) == deaths && executes_at_once() &&
+        return deaths_served.load(std::memory_order_relaxed) == deaths &&
+               (executes_at_once() || carried_.load(std::memory_order_relaxed)) &&
                pool == nullptr &&
                (fault.receive.load(std::memory_order_relaxed) |
                 fault.send.load(std::memory_order_relaxed) |
@@ -202,6 +204,18 @@ struct QueuePair : ExtendableQueuePair {
     void give_up(std::uint64_t registrations) noexcept;
     /// With a transport: what is due.
     void move_transport(SendHeld held) noexcept;
+    /// On the way to RTR, without locks: a transport, if what `attributes` name is on the wire.
+    /// Throws base::Error.
+    [[nodiscard]] std::unique_ptr<Transport> make_wire(const ibv_qp_attr& attributes);
+    /// From here on this is how its requests travel, or how they do no longer: null.
+    void take_transport(SendHeld held, std::unique_ptr<Transport> transport) noexcept;
+    /// After what has come over the wire, with or without faults.
+    void look_after_arrival(SendHeld held) noexcept;
+    /// Its peer is there: tells the program once.
+    void tell_established() noexcept;
+    /// Of a connection to RESET, or of any queue pair at its end, without locks: it has no transport,
+    /// and what came over the wire calls it no more.
+    void leave_wire() noexcept;
     /// In SQD, is what was posted before not complete yet?
     [[nodiscard]] bool draining() const noexcept { return draining_; }
     void set_draining(SendHeld, bool now) noexcept { draining_ = now; }
@@ -257,6 +271,8 @@ struct QueuePair : ExtendableQueuePair {
     /// Binds or invalidates a window, which needs nothing of the peer. Outside of hazards:
     /// invalidating waits for the peer's.
     [[nodiscard]] Progress run_local(SendHeld held, const LocalOperation& operation) noexcept;
+    /// The same of the one that was kept first, which another one completes.
+    [[nodiscard]] ibv_wc_status run_kept_local(SendHeld held) noexcept;
     /// Keeps it for when the pending request that is appended next comes to its turn. False: no
     /// memory.
     [[nodiscard]] bool defer_local(SendHeld held, const LocalOperation& operation) noexcept;
@@ -331,6 +347,8 @@ struct QueuePair : ExtendableQueuePair {
         return block.fault->wishes.load(std::memory_order_relaxed) != 0 && take_wishes();
     }
     [[nodiscard, gnu::cold]] bool take_wishes() noexcept;
+    [[nodiscard]] ibv_wc_status change_window(SendHeld held,
+                                              const LocalOperation& operation) noexcept;
     void grant_copies(QueuePairsHeld listed) noexcept;
     void watch_peer() const noexcept;
     /// In mode `strict`.

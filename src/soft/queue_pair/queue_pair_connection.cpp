@@ -115,9 +115,8 @@ void QueuePair::disconnect(QueuePairsHeld listed, SendHeld held, TheirsHeld run)
 }
 
 bool QueuePair::forget_gone_receivers() noexcept {
-    if (transport == nullptr) return true;
     const auto held = sends.try_hold();
-    if (held) transport->forget_gone();
+    if (held && held->transport != nullptr) held->transport->forget_gone();
     return static_cast<bool>(held);
 }
 

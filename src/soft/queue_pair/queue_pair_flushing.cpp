@@ -19,7 +19,7 @@ void QueuePair::begin_error(SendHeld held, ibv_wc_status send, ibv_wc_status rec
                             std::optional<ibv_event_type> event) noexcept {
     SendSide& my = sends(held);
     if ((my.ending.begun() && !my.ending.of_sends()) || state == IBV_QPS_RESET) return;
-    if (transport != nullptr && !my.ending.begun()) transport->abort();
+    if (my.transport != nullptr && !my.ending.begun()) my.transport->abort();
     if (strict()) static_cast<void>(take_landed());
     set_state(held, IBV_QPS_ERR);
     receive_status.store(receive, std::memory_order_relaxed);
@@ -49,7 +49,7 @@ void QueuePair::begin_send_error(SendHeld held, ibv_wc_status status) noexcept {
         return begin_error(held, status, IBV_WC_WR_FLUSH_ERR, std::nullopt);
     }
     if (my.ending.begun() || state == IBV_QPS_RESET) return;
-    if (transport != nullptr) transport->abort();
+    if (my.transport != nullptr) my.transport->abort();
     set_state(held, IBV_QPS_SQE);
     my.ending.failed_tail = slots.tail();
     my.ending.send_status = status;
@@ -85,7 +85,7 @@ bool QueuePair::end_send_error(PollHeld, SendHeld held) noexcept {
     set_state(held, IBV_QPS_RTS);
     execute_at_once(held, my.own.connected() && cable == nullptr);
     if (cable != nullptr) cable->restart();
-    if (transport != nullptr) transport->restart();
+    if (my.transport != nullptr) my.transport->restart();
     return true;
 }
 
@@ -94,7 +94,7 @@ void QueuePair::await_landing() noexcept {
     const auto landed = [&] {
         const auto held = sends.hold();
         if (on_cable->completed_has_landed()) return true;
-        if (transport == nullptr && (state != IBV_QPS_RTS || connection_.lost())) {
+        if (held->transport == nullptr && (state != IBV_QPS_RTS || connection_.lost())) {
             return true;
         }
         static_cast<void>(serve(held));
@@ -121,8 +121,8 @@ bool QueuePair::settle(SendHeld held) noexcept {
     if (cable != nullptr) cable->release_executed();
     // What was completed stays completed; what comes after it is flushed.
     std::uint32_t waiting = cable != nullptr       ? cable->uncompleted()
-                            : transport != nullptr ? transport->aborted()
-                                                   : my.pending.count();
+                            : my.transport != nullptr ? my.transport->aborted()
+                                                      : my.pending.count();
     const std::uint32_t posted = my.ending.failed_tail - send_head.load(std::memory_order_acquire);
     if (waiting > posted) waiting = posted;
     my.ending.first_unexecuted = my.ending.failed_tail - waiting;

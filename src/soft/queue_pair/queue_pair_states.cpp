@@ -2,12 +2,15 @@
 // specification, "QP State Transition Properties"), and what each of them does.
 #include <cerrno>
 #include <cstdint>
+#include <exception>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <span>
 #include <utility>
 
 #include "datagram/address_handle.hpp"
+#include "millrace/base/log.hpp"
 #include "millrace/base/uncancelled.hpp"
 #include "millrace/base/wait.hpp"
 #include "millrace/soft/device.hpp"
@@ -239,12 +242,13 @@ int to_reset(QueuePair& qp) noexcept {
         const auto held = qp.sends.hold();
         qp.execute_at_once(held, false);
         ++held->resets;  // what peers know of it is no longer true
-        if (qp.transport != nullptr) {
-            qp.transport->abort();
-            qp.transport->restart();
+        if (held->transport != nullptr) {
+            held->transport->abort();
+            held->transport->restart();
         }
         qp.set_state(held, IBV_QPS_ERR);
     }
+    if (qp.datagram == nullptr) qp.leave_wire();
     heavy_fence();
     if (!qp.wait_for_executors()) return EBUSY;  // a stopped executor may still write here
     qp.owner->process->windows().leave(qp.block.windows);
@@ -303,6 +307,15 @@ int modify_queue_pair(ibv_qp* public_qp, ibv_qp_attr* attributes, int mask) noex
     if (from == IBV_QPS_SQE) return leave_send_error(qp, *attributes, mask);
     const bool leads = (mask & IBV_QP_AV) != 0 && leads_to_port(qp.context, attributes->ah_attr);
     bool run_again = to == IBV_QPS_RTR;
+    std::unique_ptr<Transport> wire;
+    if (to == IBV_QPS_RTR && from == IBV_QPS_INIT && qp.datagram == nullptr) {
+        try {
+            wire = qp.make_wire(*attributes);
+        } catch (const std::exception& error) {
+            base::log(base::LogLevel::error, "soft", "{}", error.what());
+            return EINVAL;
+        }
+    }
     {
         const auto listed = qp.owner->process->listed().hold();
         const auto held = qp.sends.hold();
@@ -317,7 +330,8 @@ int modify_queue_pair(ibv_qp* public_qp, ibv_qp_attr* attributes, int mask) noex
             sends.own.look_at_way_again();
             if (qp.theirs(run) != nullptr) qp.theirs(run)->look_at_way_again();
         }
-        if (to == IBV_QPS_RTR && from == IBV_QPS_INIT && qp.transport == nullptr) {
+        if (wire != nullptr) qp.take_transport(held, std::move(wire));
+        if (to == IBV_QPS_RTR && from == IBV_QPS_INIT && sends.transport == nullptr) {
             errno = 0;
             if (!qp.connect(listed, held, run)) return EINVAL;
             // A peer that is not there may come later; our own descriptors would only be missed
@@ -325,6 +339,7 @@ int modify_queue_pair(ibv_qp* public_qp, ibv_qp_attr* attributes, int mask) noex
             if (!qp.connection(held) && errno == EMFILE) return EMFILE;
         }
         qp.set_state(held, to);
+        if (sends.transport != nullptr) sends.transport->learn(sends.attributes, to);
         const bool held_back = to == IBV_QPS_RTS && sends.pending.shown() != sends.pending.tail();
         if (held_back) {
             sends.pending.show();
@@ -333,7 +348,7 @@ int modify_queue_pair(ibv_qp* public_qp, ibv_qp_attr* attributes, int mask) noex
         qp.execute_at_once(held, to == IBV_QPS_RTS && qp.cable == nullptr &&
                                      sends.own.connected() && sends.pending.count() == 0);
         if (qp.datagram == nullptr) qp.tell_of_way(held, true);
-        if (to == IBV_QPS_RTS && !qp.executes_at_once() && qp.datagram == nullptr)
+        if (to == IBV_QPS_RTS && !qp.executes_at_once() && sends.transport == nullptr)
             qp.run_own_pending(held);
         if (held_back && qp.cable != nullptr) qp.cable->expect();
         if (to != IBV_QPS_SQD) qp.set_draining(held, false);

@@ -38,24 +38,19 @@ constexpr std::uint32_t writing = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_AT
 
 }  // namespace
 
-Progress QueuePair::run_local(SendHeld held, const LocalOperation& operation) noexcept {
-    Executor& own = sends(held).own;
+ibv_wc_status QueuePair::change_window(SendHeld, const LocalOperation& operation) noexcept {
     Process& process = *owner->process;
-    const auto failed = [&](ibv_wc_status status) {
-        own.fail_local(status);
-        return Progress::failed;
-    };
     if (operation.opcode == IBV_WR_BIND_MW) {
         MemoryWindow& window = *operation.window;
         const auto windows = process.windows().hold();
         WindowBinding& binding = window.binding(windows);
         // A parent domain has the number of the domain that it stands for.
         if (static_cast<ProtectionDomain*>(window.pd)->number != end.pd)
-            return failed(IBV_WC_MW_BIND_ERR);
+            return IBV_WC_MW_BIND_ERR;
         if (operation.region != nullptr) {
-            if (!may_bind(windows, *this, operation)) return failed(IBV_WC_MW_BIND_ERR);
+            if (!may_bind(windows, *this, operation)) return IBV_WC_MW_BIND_ERR;
             const RegionEntry* const parent = process.node().regions().valid(operation.region->key);
-            if (parent == nullptr) return failed(IBV_WC_MW_BIND_ERR);
+            if (parent == nullptr) return IBV_WC_MW_BIND_ERR;
             WindowFacts facts;
             facts.address = operation.address;
             facts.iova = (operation.access & IBV_ACCESS_ZERO_BASED) != 0 ? 0 : operation.address;
@@ -70,7 +65,7 @@ Progress QueuePair::run_local(SendHeld held, const LocalOperation& operation) no
                         base::log_line(base::LogLevel::error, "soft",
                                        "bind a memory window: 256 of them are bound through this "
                                        "queue pair; invalidate and free some, or use another one");
-                        return failed(IBV_WC_MW_BIND_ERR);
+                        return IBV_WC_MW_BIND_ERR;
                     }
                     binding.words = block.windows;
                     binding.slot = free;
@@ -92,11 +87,11 @@ Progress QueuePair::run_local(SendHeld held, const LocalOperation& operation) no
             const auto windows = process.windows().hold();
             MemoryWindow* const window =
                 process.windows().find(windows, index_of_key(operation.key));
-            if (window == nullptr) return failed(IBV_WC_LOC_QP_OP_ERR);
+            if (window == nullptr) return IBV_WC_LOC_QP_OP_ERR;
             WindowBinding& binding = window->binding(windows);
             if (binding.words != block.windows || binding.key != operation.key ||
                 !window->bound(windows)) {
-                return failed(IBV_WC_LOC_QP_OP_ERR);
+                return IBV_WC_LOC_QP_OP_ERR;
             }
             block.windows[binding.slot].store(0);
             process.node().regions().invalidate(operation.key);
@@ -106,10 +101,28 @@ Progress QueuePair::run_local(SendHeld held, const LocalOperation& operation) no
         heavy_fence();
         counters.add(Count::heavy_fence);
         const FencedKey region{process.node(), operation.key};
-        if (!wait_for_executors(&region)) return failed(IBV_WC_RETRY_EXC_ERR);
+        if (!wait_for_executors(&region)) return IBV_WC_RETRY_EXC_ERR;
+    }
+    return IBV_WC_SUCCESS;
+}
+
+Progress QueuePair::run_local(SendHeld held, const LocalOperation& operation) noexcept {
+    Executor& own = sends(held).own;
+    const ibv_wc_status status = change_window(held, operation);
+    if (status != IBV_WC_SUCCESS) {
+        own.fail_local(status);
+        return Progress::failed;
     }
     if ((operation.flags & IBV_SEND_SIGNALED) != 0) own.complete_local(operation.slot);
     return Progress::done;
+}
+
+ibv_wc_status QueuePair::run_kept_local(SendHeld held) noexcept {
+    std::list<LocalOperation>& kept = sends(held).deferred_local;
+    const ibv_wc_status status = change_window(held, kept.front());
+    kept.front().window_done();
+    kept.pop_front();
+    return status;
 }
 
 bool QueuePair::defer_local(SendHeld held, const LocalOperation& operation) noexcept {

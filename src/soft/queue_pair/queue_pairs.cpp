@@ -20,6 +20,8 @@
 #include "process/process.hpp"
 #include "queue_pair/queue_pair.hpp"
 #include "system/fences.hpp"
+#include "wire/wire_calls.hpp"
+#include "wire/wire_port.hpp"
 
 namespace millrace::soft {
 namespace {
@@ -46,7 +48,10 @@ std::shared_ptr<Process> current_process() {
         process && process->node().usable() && process->fabric() == fabric) {
         return process;
     }
-    auto process = std::make_shared<Process>(Node::join(fabric), fabric);
+    auto wire = WirePort::open();
+    const auto slot = wire == nullptr ? std::nullopt : wire->slot();
+    auto process = std::make_shared<Process>(Node::join(fabric, slot), fabric);
+    give_wire(process, std::move(wire));
     process->take(std::make_shared<CopyService>(process->node()));
     process->take(std::make_shared<DatagramTargets>(process->counters()));
     process->take(std::make_shared<QueuePairs>(*process));

@@ -18,8 +18,8 @@ CopyResult Executor::copy_one(const Reach& to, const Reach& from, std::uint64_t 
         }
         return CopyResult::ok;
     }
-    if (to.pid != nowhere && from.pid != nowhere) counters_->add(Count::system_copy);
-    return transfer(to, from, bytes, *peer_);
+    if (to.pid != nowhere && from.pid != nowhere) receiver_.counters().add(Count::system_copy);
+    return transfer(to, from, bytes, *receiver_.peer());
 }
 
 CopyResult Executor::copy(const Piece* to, std::uint32_t to_count, const Piece* from,
@@ -36,46 +36,6 @@ void Executor::name_several(const Piece* local, std::uint32_t local_count, const
     for (std::uint32_t i = 0; i < local_count; ++i) names.add_sender(local[i].key);
     for (std::uint32_t i = 0; i < remote_count; ++i) names.add_receiver(remote[i].key);
     names.publish(*hazard_);
-}
-
-/// Of a shared receive queue: is there room for its completion?
-bool Executor::receive_available(std::uint32_t& position) noexcept {
-    const BlockView& block = receiver_.end.block;
-    position = block.consumed->position.load(std::memory_order_relaxed);
-    if (receiver_.end.mine) [[unlikely]] {
-        // The peer may have written any number there.
-        const std::uint32_t head = receiver_.end.receive_head->load(std::memory_order_acquire);
-        if (receiver_.end.pool) return position - head <= block.receive_mask;
-        return position - head < receiver_.end.receive_tail->load(std::memory_order_acquire) - head;
-    }
-    std::uint32_t available = receive_tail_ - position;
-    if (available - 1 > block.receive_mask) {  // none, or the other executor went past what we saw
-        receive_tail_ = block.receive->tail.load(std::memory_order_acquire);
-        available = receive_tail_ - position;
-        if (available - 1 > block.receive_mask) return false;
-    }
-    return true;
-}
-
-/// From a shared receive queue: as late as possible, because nothing but a completion or a fault
-/// gives it back.
-bool Executor::claim_receive(std::uint32_t& position, const PoolSlot*& slot) noexcept {
-    if (claimed_ != 0) [[unlikely]] {  // by a request that the receiver's owner did not copy yet
-        slot = &receiver_.end.pool.slot(claimed_ - 1);
-        position = receiver_.end.block.consumed->position.load(std::memory_order_relaxed);
-        return true;
-    }
-    // A queue that has grown has more receives than the queue pair has room for completions.
-    if (!receive_available(position)) [[unlikely]]
-        return false;
-    const ClaimedReceive claimed =
-        receiver_.end.pool.claim_or_wait(index_of_qpn(receiver_.end.qpn), node_->number());
-    if (claimed.slot == nullptr) return false;
-    slot = claimed.slot;
-    claimed_ = claimed.number + 1;
-    if (receiver_.end.pool.below_limit(claimed.position)) [[unlikely]]
-        ring_async(receiver_);
-    return true;
 }
 
 template <class Steps>
@@ -119,11 +79,11 @@ Progress Executor::attempt(const Request& request) noexcept {
 Progress Executor::locate(const Request& request, Located& it) noexcept {
     const bool invalidates = request.opcode == IBV_WR_SEND_WITH_INV;
     if (invalidates) [[unlikely]]
-        it.window = window_word(request.immediate);
+        it.window = receiver_.window_word(request.immediate);
     Consumed& receive = it.receive;
     const bool consumes = sends_to_receive(request.opcode);
     receive.pooled = consumes && receiver_.end.pool;
-    if (consumes && !receive.pooled && !receive_available(receive.position)) [[unlikely]]
+    if (consumes && !receive.pooled && !receiver_.receive_available(receive.position)) [[unlikely]]
         return put_off(request, Progress::no_receive);
     if (invalidates && it.window == nullptr) [[unlikely]] {
         return fail(IBV_WC_REM_ACCESS_ERR, IBV_WC_WR_FLUSH_ERR,
@@ -138,12 +98,19 @@ Progress Executor::locate(const Request& request, Located& it) noexcept {
         return reads ? fail(IBV_WC_BAD_RESP_ERR, IBV_WC_SUCCESS, way())
                      : fail(IBV_WC_REM_INV_REQ_ERR, IBV_WC_WR_FLUSH_ERR, way());
     }
-    if (receive.pooled && !claim_receive(receive.position, receive.slot)) {
+    if (receive.pooled && !receiver_.claim(receive.position, receive.slot)) {
         return Progress::no_receive;
     }
-    if (!is_placed(request.opcode)) return find_receive(it);
+    if (!is_placed(request.opcode)) {
+        return receiver_.find_receive(receive, it.total, it.remote.data(), it.remote_count)
+                   ? Progress::done
+                   : refused();
+    }
     it.remote_count = it.total > 0 ? 1 : 0;
-    return find_target(request, it.total, it.remote[0]);
+    return receiver_.find_target(request.opcode, request.remote_key, request.remote_address,
+                                 it.total, it.remote[0])
+               ? Progress::done
+               : refused();
 }
 
 Progress Executor::locate_message(const Request& request, std::uint32_t access,
@@ -165,60 +132,14 @@ Progress Executor::locate_message(const Request& request, std::uint32_t access,
     return found == Progress::done ? progress : found;
 }
 
-Progress Executor::find_target(const Request& request, std::uint64_t bytes,
-                               Piece& target) noexcept {
-    const std::uint32_t needed =
-        request.opcode == IBV_WR_RDMA_READ ? IBV_ACCESS_REMOTE_READ : IBV_ACCESS_REMOTE_WRITE;
-    if ((access_->load(std::memory_order_relaxed) & needed) == 0) {
-        return fail(IBV_WC_REM_INV_REQ_ERR, IBV_WC_WR_FLUSH_ERR,
-                    {ReasonKind::queue_pair_access, 0, needed});
-    }
-    target.length = bytes;
-    target.key = request.remote_key;
-    if (bytes == 0 ||
-        receiver_.keys.find(request.remote_key, request.remote_address, bytes, needed, target.at)) {
-        return Progress::done;
-    }
-    // The receive that it would have completed was to say so.
-    return fail(
-        IBV_WC_REM_ACCESS_ERR,
-        request.opcode == IBV_WR_RDMA_WRITE_WITH_IMM ? IBV_WC_LOC_ACCESS_ERR : IBV_WC_WR_FLUSH_ERR,
-        receiver_.keys.reason());
-}
-
-Progress Executor::find_receive(Located& it) noexcept {
-    const BlockView& block = receiver_.end.block;
-    const Consumed& receive = it.receive;
-    std::uint64_t room = 0;
-    const auto scatter = [&](const std::uint32_t& written, std::uint32_t most, const void* list) {
-        return receiver_.keys.scatter(written, most, list, it.remote.data(), it.remote_count, room);
-    };
-    bool known = false;
-    if (!receive.pooled) [[likely]] {
-        const ReceiveEntry* const entry = block.receive_entry(receive.position);
-        known = scatter(entry->sges, block.receive_sges, entry + 1);
-    } else if (receiver_.end.mine) {
-        PostedPieces posted;  // the slot says what a peer wants
-        known = receiver_.end.own_pool->posted(claimed_ - 1, posted) &&
-                scatter(posted.count, max_sges, posted.sges.data());
-    } else {
-        known = scatter(receive.slot->sges, receiver_.end.pool.sges(), receive.slot + 1);
-    }
-    if (!known) {
-        return fail(IBV_WC_REM_OP_ERR, IBV_WC_LOC_PROT_ERR, receiver_.keys.reason());
-    }
-    if (it.total > room) {
-        return fail(IBV_WC_REM_INV_REQ_ERR, IBV_WC_LOC_LEN_ERR,
-                    {ReasonKind::receive_too_short, 0, it.total - room});
-    }
-    return Progress::done;
-}
-
 /// Where the bytes of a READ come to is looked at when they come, so the peer judges first.
 Progress Executor::judge_read(const Request& request) noexcept {
-    if (failure_ == IBV_WC_LOC_PROT_ERR) {
+    if (failure() == IBV_WC_LOC_PROT_ERR) {
         Piece unused;
-        static_cast<void>(find_target(request, bytes_of(request.sges, request.sge_count), unused));
+        if (!receiver_.find_target(request.opcode, request.remote_key, request.remote_address,
+                                   bytes_of(request.sges, request.sge_count), unused)) {
+            return refused();
+        }
     }
     return Progress::failed;
 }
@@ -240,7 +161,7 @@ CopyResult Executor::move(const Request& request, const Located& it, std::uint64
         return result;
     AskedCopy right;
     right.key = request.remote_key;
-    right.receive = it.receive.pooled ? claimed_ - 1 : it.receive.position;
+    right.receive = it.receive.pooled ? receiver_.claimed() - 1 : it.receive.position;
     right.purpose = request.opcode == IBV_WR_RDMA_READ ? CopyPurpose::read
                     : is_placed(request.opcode)        ? CopyPurpose::write
                                                        : CopyPurpose::receive;
@@ -251,7 +172,7 @@ Progress Executor::move_failed(const Request& request, const Consumed& receive,
                                CopyResult result) noexcept {
     // Whoever does not execute is the one whose memory was not there.
     if (!sender_.end.mine) {
-        if (receive.pooled) receiver_.end.own_pool->offer_again_one(std::exchange(claimed_, 0) - 1);
+        if (receive.pooled) receiver_.give_claimed_back();
         return copy_failed(result, IBV_WC_LOC_PROT_ERR, IBV_WC_SUCCESS);
     }
     return is_placed(request.opcode)
@@ -261,16 +182,10 @@ Progress Executor::move_failed(const Request& request, const Consumed& receive,
 
 void Executor::tell(const Request& request, const Located& it) noexcept {
     const auto bytes = static_cast<std::uint32_t>(it.total);
-    counters_->add(count_of(request.opcode));
+    receiver_.counters().add(count_of(request.opcode));
     if (sends_to_receive(request.opcode)) {
-        std::uint32_t flags = completion_flags(request);
-        if (it.window != nullptr) [[unlikely]] {
-            // Nobody else executes for this connection now; before the receiver can know of it.
-            it.window->store(0, std::memory_order_release);
-            flags = (flags & ~completion_immediate) | completion_invalidated;
-        }
-        if (it.receive.pooled) flags |= std::exchange(claimed_, 0) - 1;
-        receiver_.completions.write(it.receive.position, bytes, request.immediate, flags);
+        receiver_.complete(it.receive, bytes, request.immediate, completion_flags(request),
+                           it.window);
     }
     if ((request.flags & IBV_SEND_SIGNALED) != 0) complete_send(request.slot, bytes);
 }
@@ -284,8 +199,7 @@ bool Executor::send_at_once(const ibv_send_wr& wr, std::uint32_t flags,
     const BlockView& block = receiver_.end.block;
     const std::uint32_t position = block.consumed->position.load(std::memory_order_relaxed);
     // Our own receives and those of a pool are found otherwise; none, as far as we have seen.
-    if (receiver_.end.mine || receiver_.end.pool ||
-        receive_tail_ - position - 1 > block.receive_mask)
+    if (receiver_.end.mine || receiver_.end.pool || !receiver_.receive_seen(position))
         return false;
     const ReceiveEntry* const entry = block.receive_entry(position);
     if (load_once(entry->sges) != 1) return false;
@@ -313,7 +227,7 @@ bool Executor::send_at_once(const ibv_send_wr& wr, std::uint32_t flags,
     }
     if (way.overlaps()) return false;
     if (way.to != way.from) copy_in_order(way.to, way.from, length);
-    counters_->add(Count::send);
+    receiver_.counters().add(Count::send);
     const bool immediate = wr.opcode == IBV_WR_SEND_WITH_IMM;
     receiver_.completions.write(
         position, piece.length, immediate ? wr.imm_data : 0,
@@ -323,12 +237,6 @@ bool Executor::send_at_once(const ibv_send_wr& wr, std::uint32_t flags,
     // The peer wrote it long ago. By the time of the next SEND it is here.
     __builtin_prefetch(block.receive_entry(position + 1));
     return true;
-}
-
-std::atomic<std::uint64_t>* Executor::window_word(std::uint32_t key) noexcept {
-    const KeyCache::Region* const region = receiver_.keys.look_up(key, false);
-    if (region == nullptr || (region->pd & pd_is_queue_pair) == 0) return nullptr;
-    return &receiver_.end.block.windows[slot_of_window_pd(region->pd)];
 }
 
 }  // namespace millrace::soft

@@ -14,12 +14,10 @@
 #include <optional>
 
 #include "completion/completion_ring.hpp"
-#include "completion/ringing.hpp"
 #include "fabric/copy_in_order.hpp"
 #include "fabric/fabric.hpp"
 #include "layout/block_layout.hpp"
 #include "layout/hazard.hpp"
-#include "layout/receive_pool_layout.hpp"
 #include "millrace/base/long_copy.hpp"
 #include "system/counters.hpp"
 #include "system/lines_ahead.hpp"
@@ -27,6 +25,7 @@
 #include "transport/key_cache.hpp"
 #include "transport/pieces.hpp"
 #include "transport/reasons.hpp"
+#include "transport/receiver.hpp"
 #include "transport/request.hpp"
 #include "transport/steps.hpp"
 
@@ -131,8 +130,7 @@ class Executor {
             return false;
         const std::uint64_t to = wr.wr.rdma.remote_addr - target.iova;
         if (!KeyCache::lies_within(to, length, target.writable_length) ||
-            (access_->load(std::memory_order_relaxed) & IBV_ACCESS_REMOTE_WRITE) == 0)
-            [[unlikely]] {
+            !receiver_.grants(IBV_ACCESS_REMOTE_WRITE)) [[unlikely]] {
             return false;
         }
         way.to = target.write_to + to;
@@ -181,7 +179,7 @@ class Executor {
             return false;
         if (way.to != way.from) copy_way(way, wr.wr.rdma.rkey);
         look_ahead(way.to, way.length);
-        counters_->add(Count::write);
+        receiver_.counters().add(Count::write);
         if ((flags & IBV_SEND_SIGNALED) != 0) {
             complete_send(slot, static_cast<std::uint32_t>(way.length));
         }
@@ -199,19 +197,18 @@ class Executor {
     /// mistakes fail.
     [[nodiscard]] Progress run(const Request& request) noexcept;
     /// The status that the sender's completion of the request that failed has.
-    [[nodiscard]] ibv_wc_status failure() const noexcept { return failure_; }
+    [[nodiscard]] ibv_wc_status failure() const noexcept { return receiver_.refusal().sender; }
     /// It failed because the peer's pages did not come, and a thread of ours may still copy: the
     /// hazard has to stay as it is for good.
     [[nodiscard]] bool abandoned() const noexcept { return abandoned_; }
     /// And why: mode `strict` tells it.
-    [[nodiscard]] const Reason& reason() const noexcept { return reason_; }
+    [[nodiscard]] const Reason& reason() const noexcept { return receiver_.refusal().why; }
 
     /// Completes a request that our process has done without its peer (binding a window), or says
     /// why it failed.
     void complete_local(std::uint32_t slot) noexcept { complete_send(slot, 0); }
     void fail_local(ibv_wc_status status) noexcept {
-        failure_ = status;
-        reason_ = {};
+        static_cast<void>(receiver_.refuse(status, IBV_WC_SUCCESS, {}));
     }
 
     /// Runs the pending request at `entry` (of the sender's block), if it is due; in mode `strict`
@@ -234,17 +231,13 @@ class Executor {
     /// Wakes the sender for what is no completion, if its completion queue is armed for anything.
     void ring_sender(bool solicited) noexcept { sender_.completions.ring(solicited); }
     /// Wakes whoever waits for the sender's asynchronous events.
-    void ring_sender_async() noexcept { ring_async(sender_); }
+    void ring_sender_async() noexcept {
+        sender_.ring_async(receiver_.peer(), receiver_.counters());
+    }
 
     [[nodiscard]] bool asymmetric() const noexcept { return asymmetric_; }
 
   private:
-    struct Side {
-        End end;
-        KeyCache keys;
-        CompletionRing completions;  ///< of the sender's sends, of the receiver's receives
-        PeerBell bell_async;
-    };
     void limit_messages(std::uint32_t longest) noexcept;
     [[nodiscard]] static const PathLine& path_of(const Side& side) noexcept {
         return side.end.mine ? *side.end.path : *side.end.block.path;
@@ -272,11 +265,6 @@ class Executor {
     /// The sender's side of it.
     [[nodiscard]] Progress locate_message(const Request& request, std::uint32_t access,
                                           Located& it) noexcept;
-    /// Where a READ or WRITE of `bytes` goes to, in the receiver's memory. `failed`: nowhere.
-    [[nodiscard]] Progress find_target(const Request& request, std::uint64_t bytes,
-                                       Piece& target) noexcept;
-    /// The same of a SEND: where its receive says.
-    [[nodiscard]] Progress find_receive(Located& it) noexcept;
     /// After a READ whose own pieces are wrong.
     [[nodiscard]] Progress judge_read(const Request& request) noexcept;
     /// Copies, or has the peer copy what the system does not let us.
@@ -286,7 +274,6 @@ class Executor {
                                        CopyResult result) noexcept;
     /// Writes the completions.
     void tell(const Request& request, const Located& it) noexcept;
-    [[nodiscard]] std::atomic<std::uint64_t>* window_word(std::uint32_t key) noexcept;
     [[nodiscard]] Progress tell_receiver(const Request& request) noexcept;
     /// `pause`: ns between reading and writing.
     [[nodiscard]] CopyResult change(const Request& request, const Reach& at,
@@ -303,7 +290,6 @@ class Executor {
                                    (request.flags & IBV_SEND_INLINE) != 0, access, pieces, count,
                                    total);
     }
-    [[nodiscard]] bool claim_receive(std::uint32_t& position, const PoolSlot*& slot) noexcept;
     void announce_regions(const Request& request) noexcept;
     /// All keys of the request are checked: from here on it is in their regions only.
     void name_regions(const Piece* local, std::uint32_t local_count, const Piece* remote,
@@ -331,11 +317,11 @@ class Executor {
     [[nodiscard]] CopyResult call_for_copies() noexcept;
     /// Of the peer's pending request: is any of its memory such?
     [[nodiscard]] bool is_peers_alone(const Request& request) noexcept;
-    [[nodiscard]] bool receive_available(std::uint32_t& position) noexcept;
     /// `why` is more than the statuses can say.
     Progress fail(ibv_wc_status sender, ibv_wc_status receiver, const Reason& why = {}) noexcept;
     Progress copy_failed(CopyResult result, ibv_wc_status sender, ibv_wc_status receiver) noexcept;
-    void ring_async(Side& side) noexcept;
+    /// As the receiver has refused it.
+    Progress refused() noexcept;
 
     /// RTR, RTS, SQD, SQE: the words that follow that of RTR.
     static constexpr std::uint64_t receiving_states = IBV_QPS_SQE - IBV_QPS_RTR;
@@ -343,15 +329,12 @@ class Executor {
 
     const std::atomic<std::uint64_t>* receiver_state_ = nullptr;
     const std::byte* stream_end_ = nullptr;  ///< behind the last WRITE; never dereferenced
-    Side receiver_;
+    Receiver receiver_;
     Side sender_;
     std::uint64_t receiver_word_ = no_word;               ///< its state word in RTR
     std::uint64_t sender_word_ = no_word;                 ///< its state word in RTS or SQD
-    const std::atomic<std::uint32_t>* access_ = nullptr;  ///< the receiving queue pair's
     std::uint64_t longest_ = max_message_bytes;           ///< longer messages do not arrive
     std::uint64_t longest_inline_ = 0;                    ///< nor are more bytes posted inline
-    std::uint32_t receive_tail_ = 0;
-    std::uint32_t claimed_ = 0;  ///< 1 + the receive of a pool that the current request has
     std::int64_t due_ = 0;       ///< of the request that was not
     std::uint32_t plan_ = 0;     ///< of the pending request that runs
     bool hurry_ = false;
@@ -360,12 +343,7 @@ class Executor {
     bool asymmetric_ = false;
     bool connected_ = false;
     bool reliable_ = true;
-    ibv_wc_status failure_ = IBV_WC_SUCCESS;
-    Reason reason_;
     Hazard* hazard_ = nullptr;  ///< under which it runs
-    Node* node_ = nullptr;
-    PeerNode* peer_ = nullptr;
-    Counters* counters_ = nullptr;
 };
 
 }  // namespace millrace::soft

@@ -8,7 +8,7 @@ namespace millrace::soft {
 CopyResult Executor::copy_by_owner(const AskedCopy& right, const Piece* to, std::uint32_t to_count,
                                    const Piece* from, std::uint32_t from_count,
                                    std::uint64_t total) noexcept {
-    peer_->note_copies_refused();
+    receiver_.peer()->note_copies_refused();
     // Its own memory is the peer's own affair: it can reach ours, or ask for it.
     if (!sender_.end.mine) return CopyResult::owners;
     AskedCopy wanted = right;
@@ -22,11 +22,11 @@ CopyResult Executor::copy_by_owner(const AskedCopy& right, const Piece* to, std:
                             if (theirs.direct != nullptr || theirs.pid == nowhere) {
                                 return copy_one(there, here, bytes);
                             }
-                            counters_->add(Count::asked_copy);
+                            receiver_.counters().add(Count::asked_copy);
                             wanted.address = theirs.remote;
                             wanted.local = in ? here.direct : there.direct;
                             wanted.bytes = bytes;
-                            return peer_->ask_for_copy(wanted);
+                            return receiver_.peer()->ask_for_copy(wanted);
                         });
 }
 
@@ -49,8 +49,8 @@ CopyResult Executor::call_for_copies() noexcept {
     if (!receiver_ready()) return CopyResult::busy;  // it has just gone: nobody is to be told
     std::atomic<std::uint32_t>& wishes = receiver_.end.block.fault->wishes;
     if ((wishes.fetch_or(wish_copies, std::memory_order_release) & wish_copies) == 0) {
-        tell_copies_denied(peer_->pid());
-        ring_async(receiver_);
+        tell_copies_denied(receiver_.peer()->pid());
+        receiver_.ring_async();
     }
     return copies_refused_ ? CopyResult::busy : CopyResult::denied;
 }

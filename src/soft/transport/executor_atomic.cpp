@@ -2,7 +2,6 @@
 // changed and written under a lock of the region's owner. docs/soft/execution.md.
 #include <sched.h>
 
-#include <atomic>
 #include <cstdint>
 
 #include "fabric/node.hpp"
@@ -50,37 +49,19 @@ Progress Executor::attempt_atomic(const Request& request) noexcept {
     if (has_room && total != size) {
         return fail(IBV_WC_LOC_LEN_ERR, IBV_WC_SUCCESS, {ReasonKind::not_eight, 0, total});
     }
-    const auto refuse = [&](const Reason& why) {
-        return fail(IBV_WC_REM_INV_REQ_ERR, IBV_WC_WR_FLUSH_ERR, why);
-    };
-    if (request.remote_address % size != 0) {
-        return refuse({ReasonKind::unaligned, 0, request.remote_address});
-    }
-    if ((access_->load(std::memory_order_relaxed) & IBV_ACCESS_REMOTE_ATOMIC) == 0) {
-        return refuse({ReasonKind::queue_pair_access, 0, IBV_ACCESS_REMOTE_ATOMIC});
-    }
     Piece target;
-    target.length = size;
-    target.key = request.remote_key;
-    const KeyCache::Region* const region = receiver_.keys.find_region(
-        request.remote_key, request.remote_address, size, IBV_ACCESS_REMOTE_ATOMIC, target.at);
-    if (region == nullptr) {
-        return fail(IBV_WC_REM_ACCESS_ERR, IBV_WC_WR_FLUSH_ERR, receiver_.keys.reason());
-    }
-    const std::uint64_t address = target.at.direct != nullptr
-                                      ? reinterpret_cast<std::uint64_t>(target.at.direct)
-                                      : target.at.remote;
-    // The memory behind an aligned address need not be aligned: the program chose both.
-    if (address % size != 0) return refuse({ReasonKind::unaligned, 0, address});
+    const KeyCache::Region* const region =
+        receiver_.find_word(request.remote_key, request.remote_address, target);
+    if (region == nullptr) return refused();
 
     name_regions(local.data(), local_count, &target, 1);
     full_fence();  // as for a READ
-    std::uint64_t original = request.compare_or_add;
+    std::uint64_t original = 0;
     CopyResult result = CopyResult::ok;
     if (Steps::by_processor && region->kind == RegionKind::shared_file) {
         // Everybody maps it, and everybody uses the processor's atomics. Who cannot, must not.
         if (target.at.direct == nullptr) {
-            if (!receiver_.end.mine && !peer_->still_there()) return Progress::gone;
+            if (!receiver_.end.mine && !receiver_.peer()->still_there()) return Progress::gone;
             base::log_line(
                 base::LogLevel::error, "soft",
                 "atomic: the peer's shared memory cannot be mapped here, and the system's "
@@ -88,16 +69,13 @@ Progress Executor::attempt_atomic(const Request& request) noexcept {
                 "and memory (ulimit -n, -v)");
             return fail(IBV_WC_REM_OP_ERR, IBV_WC_WR_FLUSH_ERR);
         }
-        std::atomic_ref<std::uint64_t> cell{*reinterpret_cast<std::uint64_t*>(target.at.direct)};
-        if (request.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) {
-            original = cell.fetch_add(request.compare_or_add);
-        } else {
-            cell.compare_exchange_strong(original, request.swap);
-        }
+        original = Receiver::change_word(target.at.direct, request.opcode, request.compare_or_add,
+                                         request.swap);
     } else {
         const std::uint64_t at_owner =
             receiver_.keys.address_at_owner(request.remote_key, request.remote_address);
-        AtomicLocks& locks = receiver_.end.mine ? node_->atomic_locks() : peer_->atomic_locks();
+        AtomicLocks& locks = receiver_.end.mine ? receiver_.node()->atomic_locks()
+                                                : receiver_.peer()->atomic_locks();
         if (!locks.lock(at_owner)) return Progress::busy;
         result = change(request, target.at, original, Steps::pause_within(plan()));
         locks.unlock(at_owner);
@@ -111,7 +89,7 @@ Progress Executor::attempt_atomic(const Request& request) noexcept {
     if (result != CopyResult::ok) {
         return copy_failed(result, IBV_WC_LOC_PROT_ERR, IBV_WC_SUCCESS);
     }
-    counters_->add(Count::atomic);
+    receiver_.counters().add(Count::atomic);
     if ((request.flags & IBV_SEND_SIGNALED) != 0) complete_send(request.slot, size);
     return Progress::done;
 }

@@ -14,43 +14,32 @@ Executor::Executor() noexcept { disconnect(); }
 void Executor::connect(Node* node, PeerNode* peer, const End& sender, const End& receiver,
                        bool asymmetric, Counters* counters) noexcept {
     disconnect();
-    node_ = node;
-    peer_ = peer;
     connected_ = true;
     reliable_ = sender.type == IBV_QPT_RC;
     sender_.end = sender;
     receiver_.end = receiver;
-    for (Side* side : {&receiver_, &sender_}) side->keys.open(side->end, node, peer);
-    const auto open = [&](Side& side, CompletionRing::Of of, int bell, const NewsPlace* news) {
-        side.completions.open(side.end.block, of, {bell, news, side.end.mine ? nullptr : peer},
-                              asymmetric, *counters);
-    };
-    open(sender_, CompletionRing::Of::sends, sender.bell_send, sender.news_send);
-    open(receiver_, CompletionRing::Of::receives, receiver.bell_receive, receiver.news_receive);
+    receiver_.open(node, peer, asymmetric, *counters);
+    sender_.keys.open(sender_.end, node, peer);
+    sender_.completions.open(
+        sender.block, CompletionRing::Of::sends,
+        {sender.bell_send, sender.news_send, sender.mine ? nullptr : peer}, asymmetric, *counters);
     asymmetric_ = asymmetric;
     copies_refused_ = peer != nullptr && peer->copies_refused();
-    counters_ = counters;
     hazard_ = sender.mine ? &sender.block.hazard->send : &receiver.block.hazard->run;
-    access_ = receiver.mine ? receiver.access : &receiver.block.control->access;
     receiver_state_ = receiver.mine ? receiver.state_word : &receiver.block.control->state_word;
-    receive_tail_ = receiver.block.consumed->position.load(std::memory_order_relaxed);
 }
 
 void Executor::disconnect() noexcept {
-    for (Side* side : {&receiver_, &sender_}) {
-        side->end = End{};
-        side->keys.close();
-        side->completions.close();
-        side->bell_async = PeerBell{};
-    }
+    receiver_.close();
+    sender_.end = End{};
+    sender_.keys.close();
+    sender_.completions.close();
+    sender_.bell_async = PeerBell{};
     receiver_word_ = no_word;
     sender_word_ = no_word;
     limit_messages(max_message_bytes);
-    claimed_ = 0;
     abandoned_ = false;
     hazard_ = nullptr;
-    node_ = nullptr;
-    peer_ = nullptr;
     connected_ = false;
 }
 
@@ -58,7 +47,8 @@ bool Executor::be_ready_for_first() noexcept {
     if (receiver_.end.mine || !receiver_stands()) return false;
     receiver_.completions.open_bell();
     // Where there is no memory for them, the first look-up tries again.
-    for (Side* side : {&receiver_, &sender_}) side->keys.make_places();
+    receiver_.keys.make_places();
+    sender_.keys.make_places();
     return true;
 }
 
@@ -68,9 +58,8 @@ void Executor::limit_messages(std::uint32_t longest) noexcept {
 }
 
 void Executor::forget_regions() noexcept {
-    for (Side* side : {&receiver_, &sender_}) {
-        if (!side->end.mine) side->keys.forget();
-    }
+    if (!receiver_.end.mine) receiver_.keys.forget();
+    if (!sender_.end.mine) sender_.keys.forget();
 }
 
 bool Executor::verify(const Side& peer, const Side& other, std::uint64_t word) noexcept {
@@ -95,10 +84,10 @@ bool Executor::receiver_changed(std::uint64_t word) noexcept {
     if (way.kind != ReasonKind::none && way.kind != ReasonKind::other_mtu) return false;
     limit_messages(way.kind == ReasonKind::none ? max_message_bytes : longest_message(way));
     receiver_word_ = (word & ~state_mask) | IBV_QPS_RTR;
-    receive_tail_ = receiver_.end.block.consumed->position.load(std::memory_order_relaxed);
+    receiver_.look_at_receives();
     if (state == IBV_QPS_RTR) {
         receiver_.end.block.fault->wishes.fetch_or(wish_established, std::memory_order_release);
-        ring_async(receiver_);
+        receiver_.ring_async();
     }
     return true;
 }
@@ -110,7 +99,7 @@ bool Executor::receiver_stands() const noexcept {
 }
 
 Reason Executor::way_of(const Side& from, const Side& to) const noexcept {
-    if (!connected_ || peer_ == nullptr) return {};
+    if (!connected_ || receiver_.peer() == nullptr) return {};
     const auto is_in = [](const Side& side, const Side& other, ibv_qp_state first) {
         const std::atomic<std::uint64_t>& place =
             side.end.mine ? *side.end.state_word : side.end.block.control->state_word;
@@ -142,7 +131,7 @@ bool Executor::could_go_on(Progress progress) noexcept {
         case Progress::done: return true;
         case Progress::no_receive:
             if (!receiver_ready()) return false;
-            return receive_available(position) &&
+            return receiver_.receive_available(position) &&
                    (!receiver_.end.pool || receiver_.end.pool.peek().slot != nullptr);
         case Progress::no_peer: return receiver_ready();
         case Progress::not_due: return cable_now() >= due_;

@@ -1,38 +1,23 @@
 // What becomes of requests that do not arrive: both ends are told, or of an unreliable one the
 // sender alone.
 #include <cstdint>
-#include <utility>
 
 #include "transport/executor.hpp"
 
 namespace millrace::soft {
 
-void Executor::ring_async(Side& side) noexcept {
-    const End& end = side.end;
-    const int bell =
-        end.mine ? end.bell_async
-                 : side.bell_async.descriptor(
-                       *peer_, end.block.control->bell_async.load(std::memory_order_relaxed));
-    if (bell < 0) return;
-    counters_->add(Count::bell);
-    ring_bell(bell);
-}
-
 Progress Executor::fail(ibv_wc_status sender, ibv_wc_status receiver, const Reason& why) noexcept {
-    failure_ = sender;
-    reason_ = why;
+    static_cast<void>(receiver_.refuse(sender, receiver, why));
     // An unreliable receiver's queue pair only fails for what is wrong with its own memory.
     if (receiver != IBV_WC_SUCCESS && (reliable_ || receiver == IBV_WC_LOC_PROT_ERR)) {
-        FaultLine& fault = *receiver_.end.block.fault;
-        fault.receive_slot.store(std::exchange(claimed_, 0), std::memory_order_relaxed);
-        fault.receive_reason.store(reason_.word(), std::memory_order_relaxed);
-        fault.receive_amount.store(reason_.amount, std::memory_order_relaxed);
-        fault.receive.store(1U + static_cast<std::uint32_t>(receiver), std::memory_order_release);
-        full_fence();
-        receiver_.completions.ring(true);
-        ring_async(receiver_);
+        receiver_.fail(receiver, why);
     }
     return Progress::failed;
+}
+
+Progress Executor::refused() noexcept {
+    const Refusal& refusal = receiver_.refusal();
+    return fail(refusal.sender, refusal.receiver, refusal.why);
 }
 
 Progress Executor::copy_failed(CopyResult result, ibv_wc_status sender,
@@ -40,7 +25,7 @@ Progress Executor::copy_failed(CopyResult result, ibv_wc_status sender,
     switch (result) {
         case CopyResult::peer_gone: return Progress::gone;
         case CopyResult::denied:  // the operating system's refusal is nobody's bad key
-            tell_copies_denied(peer_->pid());
+            tell_copies_denied(receiver_.peer()->pid());
             return fail(IBV_WC_REM_OP_ERR, IBV_WC_WR_FLUSH_ERR);
         case CopyResult::busy: return Progress::busy;
         case CopyResult::no_answer: return fail(IBV_WC_RETRY_EXC_ERR, IBV_WC_WR_FLUSH_ERR);
@@ -59,8 +44,8 @@ Progress Executor::drop(const Request& request, Progress progress) noexcept {
     std::uint32_t count = 0;
     std::uint64_t total = 0;
     if (progress == Progress::failed) {
-        if (failure_ == IBV_WC_LOC_PROT_ERR || failure_ == IBV_WC_LOC_LEN_ERR ||
-            failure_ == IBV_WC_LOC_QP_OP_ERR) {
+        if (failure() == IBV_WC_LOC_PROT_ERR || failure() == IBV_WC_LOC_LEN_ERR ||
+            failure() == IBV_WC_LOC_QP_OP_ERR) {
             return progress;
         }
     } else if (!gather(request, 0, local.data(), count, total)) {
@@ -69,7 +54,7 @@ Progress Executor::drop(const Request& request, Progress progress) noexcept {
     } else if (total > max_message_bytes) {
         return fail(IBV_WC_LOC_LEN_ERR, IBV_WC_SUCCESS);
     }
-    counters_->add(Count::dropped);
+    receiver_.counters().add(Count::dropped);
     if ((request.flags & IBV_SEND_SIGNALED) != 0) {
         complete_send(request.slot, static_cast<std::uint32_t>(total));
     }
@@ -86,7 +71,7 @@ Progress Executor::lose(const Request& request, std::uint64_t landing) noexcept 
         request.opcode == IBV_WR_RDMA_WRITE || request.opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
     if (writes && receiver_ready() && gather(request, 0, local.data(), count, total) &&
         landing < total && total <= max_message_bytes &&
-        (access_->load(std::memory_order_relaxed) & needed) != 0 &&
+        receiver_.grants(needed) &&
         receiver_.keys.find(request.remote_key, request.remote_address, total, needed, remote.at)) {
         remote.length = landing;
         static_cast<void>(copy(&remote, 1, local.data(), count, landing));

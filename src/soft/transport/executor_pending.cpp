@@ -62,9 +62,9 @@ bool Executor::unpack(const PendingEntry& entry, Request& request, EntrySges& sg
 Progress Executor::tell_receiver(const Request& request) noexcept {
     std::uint32_t receive = 0;
     if (!receiver_ready()) return Progress::no_peer;
-    if (!receive_available(receive)) return Progress::no_receive;
+    if (!receiver_.receive_available(receive)) return Progress::no_receive;
     const auto bytes = static_cast<std::uint32_t>(bytes_of(request.sges, request.sge_count));
-    counters_->add(count_of(request.opcode));
+    receiver_.counters().add(count_of(request.opcode));
     receiver_.completions.write(receive, bytes, request.immediate, completion_flags(request));
     return Progress::done;
 }
@@ -81,7 +81,7 @@ void Executor::announce_regions(const Request& request) noexcept {
         names.add_receiver(request.remote_key);
     } else if (receiver_.end.pool) {
         names.add_unknown();  // nobody knows which receive it will be
-    } else if (receiver_ready() && receive_available(receive)) {
+    } else if (receiver_ready() && receiver_.receive_available(receive)) {
         const BlockView& block = receiver_.end.block;
         const ReceiveEntry* const entry = block.receive_entry(receive);
         EntrySges sges;

@@ -4,6 +4,8 @@
 // docs/soft/waiting.md.
 #pragma once
 
+#include <infiniband/verbs.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -35,6 +37,9 @@ class PendingSends {
             copy_.get() + std::size_t{position & shared_.send_mask} * shared_.pending_stride);
     }
 
+    /// Fills in the one at `position`; `slot`: that of the send queue. How many bytes follow it.
+    std::size_t fill(std::uint32_t position, const ibv_send_wr& wr, std::uint32_t flags,
+                     std::uint32_t slot) noexcept;
     /// Posts what was filled in, with so many bytes behind it.
     void append(std::size_t bytes) noexcept;
     /// Gives one a position that nobody is to execute.

@@ -7,20 +7,13 @@
 #include <cstdint>
 
 #include "layout/block_layout.hpp"
-#include "layout/receive_pool_layout.hpp"
 #include "system/cable_time.hpp"
 #include "transport/pieces.hpp"
+#include "transport/receiver.hpp"
 #include "transport/request.hpp"
 #include "transport/strict_plan.hpp"
 
 namespace millrace::soft {
-
-/// The receive that a request consumes, if it does.
-struct Consumed {
-    std::uint32_t position = 0;  ///< in the ring of completions
-    const PoolSlot* slot = nullptr;
-    bool pooled = false;
-};
 
 /// Where a request's bytes are at either end, all checked.
 struct Located {

@@ -34,6 +34,11 @@ class Transport {
     virtual void restart() noexcept = 0;
     /// Everything posted is complete.
     [[nodiscard]] virtual bool idle() const noexcept = 0;
+    /// The queue pair has gone to `state`, or stays there with other attributes.
+    virtual void learn(const ibv_qp_attr& attributes, ibv_qp_state state) noexcept {
+        static_cast<void>(attributes);
+        static_cast<void>(state);
+    }
     /// Lets go of receivers that are gone: their memory, and what tells of their process.
     virtual void forget_gone() noexcept {}
 };

@@ -1,0 +1,144 @@
+#include "wire/connected.hpp"
+
+#include <algorithm>
+#include <mutex>
+#include <utility>
+
+#include "roce/packet.hpp"
+#include "millrace/base/error.hpp"
+#include "system/cable_time.hpp"
+
+namespace millrace::soft {
+namespace {
+
+/// How soon to look again where the system took nothing more.
+constexpr std::int64_t pause_when_full = 50'000;
+
+}  // namespace
+
+Connected::Connected(const Of& of, std::unique_ptr<WireOwner> owner)
+    : port_{of.port},
+      route_{of.port.route(of.peer)},
+      qpn_{of.sends.end.qpn},
+      type_{of.sends.end.type},
+      owner_{std::move(owner)},
+      departures_{of.sends, *owner_},
+      arrivals_{of.receives},
+      protocol_{ConnectionProtocol::make(type_, departures_, arrivals_,
+                                         of.sends.block.send_mask + 1)} {
+    port_.engine().add(*this);
+    if (!port_.add(qpn_, *this, of.peer)) {
+        port_.engine().remove(*this);
+        throw base::Error{base::ErrorCode::invalid_argument, "connect a queue pair over the wire",
+                          describe(of.peer), "its number is in use at the port", "reset it first"};
+    }
+}
+
+Connected::~Connected() {
+    port_.remove(qpn_);
+    port_.engine().remove(*this);
+}
+
+void Connected::learn(const ibv_qp_attr& attributes, ibv_qp_state state) noexcept {
+    attributes_ = attributes;
+    switch (state) {
+        case IBV_QPS_RTR: protocol_->start_receiving(attributes_); break;
+        case IBV_QPS_SQD:
+        case IBV_QPS_RTS:
+            if (!std::exchange(sends_, true)) {
+                protocol_->start_sending(attributes_);
+            } else {
+                protocol_->change(attributes_);
+            }
+            protocol_->hold(state == IBV_QPS_SQD);
+            send(cable_now());
+            port_.flush();
+            break;
+        default: break;
+    }
+}
+
+ibv_wc_status Connected::post(const ibv_send_wr& wr, std::uint32_t flags,
+                              std::uint32_t slot) noexcept {
+    protocol_->post(departures_.take(wr, flags, slot));
+    return IBV_WC_SUCCESS;
+}
+
+void Connected::send(std::int64_t now) noexcept {
+    bool all = false;
+    {
+        WireOutlet outlet{*route_};
+        all = protocol_->send(now, outlet);
+    }
+    const std::int64_t deadline = protocol_->next_deadline();
+    port_.engine().expect(*this, all ? deadline : std::min(deadline, now + pause_when_full));
+    if (const std::uint64_t repeated = protocol_->repeated(); repeated != repeated_) {
+        port_.count(WireCount::retransmissions, repeated - repeated_);
+        repeated_ = repeated;
+    }
+}
+
+ibv_wc_status Connected::move() noexcept {
+    if (!receives()) return IBV_WC_SUCCESS;
+    send(cable_now());
+    port_.flush();
+    const ibv_wc_status failure = departures_.take_failure();
+    failed_ |= failure != IBV_WC_SUCCESS;
+    return failure;
+}
+
+void Connected::abort() noexcept {
+    aborted_ = protocol_->abort() + (failed_ ? 1 : 0);
+    port_.engine().expect(*this, wire_never);
+}
+
+void Connected::restart() noexcept {
+    aborted_ = 0;
+    failed_ = false;
+    if (sends_) protocol_->start_sending(attributes_);
+}
+
+bool Connected::receives() const noexcept {
+    const ibv_qp_state state = owner_->state();
+    return state >= IBV_QPS_RTR && state <= IBV_QPS_SQE;
+}
+
+void Connected::take(const WirePacket& packet) noexcept {
+    roce::Packet parsed;
+    if (roce::parse(packet.bytes, parsed) != roce::Defect::none) {
+        return port_.count(WireCount::malformed);
+    }
+    if (parsed.service != (type_ == IBV_QPT_UC ? roce::Service::uc : roce::Service::rc)) {
+        if (parsed.service != roce::Service::congestion) port_.count(WireCount::strays);
+        return;
+    }
+    if (owner_->state() == IBV_QPS_RTR) owner_->established();
+    protocol_->arrived(parsed, packet.now);
+}
+
+void Connected::arrived(const WirePacket& packet) noexcept {
+    const std::lock_guard held{*owner_};
+    if (!receives()) return;
+    take(packet);
+    tell_owner();
+}
+
+void Connected::settled(std::int64_t now) noexcept {
+    const std::lock_guard held{*owner_};
+    if (!receives()) return;
+    send(now);
+    tell_owner();
+}
+
+void Connected::due(std::int64_t now) noexcept { settled(now); }
+
+void Connected::tell_owner() noexcept {
+    if (const ibv_wc_status failure = departures_.take_failure(); failure != IBV_WC_SUCCESS) {
+        failed_ = true;
+        if (failure == IBV_WC_RETRY_EXC_ERR) port_.count(WireCount::retries_exhausted);
+        owner_->sends_failed(failure);
+    }
+    owner_->moved();
+}
+
+}  // namespace millrace::soft
