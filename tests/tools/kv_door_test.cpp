@@ -76,12 +76,14 @@ TEST_F(KvDoor, LetsClientsOfMemcachedInBesideThoseOfRedis) {
     EXPECT_EQ(server_->read_line(), "Redis' protocol at " + resp_);
     EXPECT_EQ(server_->read_line(), "memcached's protocol at " + memcached_);
     const std::string shown = server_->read_line().value_or("");
-    const std::string line = "default " + password;
-    EXPECT_EQ(
-        say("get k\r\nset any 0 0 " + std::to_string(line.size()) + "\r\n" + line +
-                "\r\nset k 7 0 5\r\nvalue\r\nget k\r\nquit\r\n",
-            "memcached"),
-        "CLIENT_ERROR unauthenticated\r\nSTORED\r\nSTORED\r\nVALUE k 7 5\r\nvalue\r\nEND\r\n");
+    const std::string login = "default " + password;
+    // Python takes the end of a line in its own text for a newline alone.
+    const std::string end = "\\r\\n";
+    EXPECT_EQ(say("get k" + end + "set any 0 0 " + std::to_string(login.size()) + end + login +
+                      end + "set k 7 0 5" + end + "value" + end + "get k" + end + "quit" + end,
+                  "memcached"),
+              "CLIENT_ERROR unauthenticated\r\nSTORED\r\nSTORED\r\n"
+              "VALUE k 7 5\r\nvalue\r\nEND\r\n");
     EXPECT_EQ(say("AUTH \"" + password + "\"\r\nGET k\r\nQUIT\r\n"),
               "+OK\r\n$5\r\nvalue\r\n+OK\r\n");
     EXPECT_EQ(ask({"get", "k"}).text, "value");
