@@ -120,24 +120,6 @@ Listening listen_tcp(const Address& address) {
                            : "listen on an address of this machine, or on ':port' for all");
 }
 
-SocketAddress own_name(int socket) noexcept {
-    SocketAddress name;
-    name.size = sizeof name.storage;
-    if (getsockname(socket, reinterpret_cast<sockaddr*>(&name.storage), &name.size) != 0) {
-        name.size = 0;
-    }
-    return name;
-}
-
-SocketAddress other_name(int socket) noexcept {
-    SocketAddress name;
-    name.size = sizeof name.storage;
-    if (getpeername(socket, reinterpret_cast<sockaddr*>(&name.storage), &name.size) != 0) {
-        name.size = 0;
-    }
-    return name;
-}
-
 std::optional<Address> numeric(const SocketAddress& name) {
     if (name.storage.ss_family != AF_INET && name.storage.ss_family != AF_INET6) return {};
     std::array<char, NI_MAXHOST> host{};
@@ -223,8 +205,30 @@ void drain(int socket) noexcept {
     }
 }
 
+SocketAddress own_name(int socket) noexcept {
+    SocketAddress name;
+    name.size = sizeof name.storage;
+    if (getsockname(socket, reinterpret_cast<sockaddr*>(&name.storage), &name.size) != 0) {
+        name.size = 0;
+    }
+    return name;
+}
+
+SocketAddress other_name(int socket) noexcept {
+    SocketAddress name;
+    name.size = sizeof name.storage;
+    if (getpeername(socket, reinterpret_cast<sockaddr*>(&name.storage), &name.size) != 0) {
+        name.size = 0;
+    }
+    return name;
+}
+
 std::string peer_text(int socket, const Address& fallback) {
-    return numeric(other_name(socket)).value_or(fallback).to_string();
+    return peer_address(socket, fallback).to_string();
+}
+
+Address peer_address(int socket, const Address& fallback) {
+    return numeric(other_name(socket)).value_or(fallback);
 }
 
 Address local_address(int socket, const Address& fallback) {

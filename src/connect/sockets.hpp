@@ -50,8 +50,12 @@ void prepare_connected(int socket) noexcept;
 /// with unread data resets the connection, which may overtake the last words.
 void drain(int socket) noexcept;
 
+/// Its own and its peer's; of size 0, where the system does not say.
+[[nodiscard]] SocketAddress own_name(int socket) noexcept;
+[[nodiscard]] SocketAddress other_name(int socket) noexcept;
 /// "127.0.0.1:4711"; for Unix sockets what `fallback` says.
 [[nodiscard]] std::string peer_text(int socket, const Address& fallback);
+[[nodiscard]] Address peer_address(int socket, const Address& fallback);
 [[nodiscard]] Address local_address(int socket, const Address& fallback);
 /// A TCP socket that has connected to itself, as may happen on an ephemeral port without listener.
 [[nodiscard]] bool connected_to_itself(int socket) noexcept;

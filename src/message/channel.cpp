@@ -157,7 +157,11 @@ base::Status Channel::close(const base::Deadline& deadline) {
                 (void)core.pull.poll();
                 if (core.window.done(core.last_ticket)) return true;
                 const connect::PeerState peer = broken ? core.link.peer_now() : core.link.peer();
-                if (peer != connect::PeerState::alive) return true;
+                if (peer != connect::PeerState::alive) {
+                    // What was delivered before its end has completed by now.
+                    (void)core.window.reap();
+                    return true;
+                }
                 if (!broken) return false;
                 if (!hope) hope = base::Deadline::after(goodbye_patience);
                 return hope->expired();

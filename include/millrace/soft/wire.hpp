@@ -27,9 +27,10 @@ struct WireAddress {
                                                  const ibv_gid& local) noexcept;
 
 /// Turns the wire on as MILLRACE_WIRE=auto does, at this host's address `at` (::ffff:a.b.c.d) if
-/// it has that, unless MILLRACE_WIRE says something itself. True: it is on from the next opening of
-/// the device on, or was already. False: the device is open without it, or MILLRACE_WIRE is "off".
-/// Throws base::Error: what MILLRACE_WIRE says cannot be. Any thread.
+/// it has that, unless MILLRACE_WIRE says something itself. True: it is on, or will be when the
+/// device is opened. Where that is open already, its GIDs and MTU change, and datagrams of queue
+/// pairs that there are stay on this host. False: MILLRACE_WIRE is "off". Throws base::Error: what
+/// MILLRACE_WIRE says cannot be, or the system refuses. Any thread.
 [[nodiscard]] bool turn_wire_on(const ibv_gid& at);
 
 /// "" while the wire is off, else what MILLRACE_WIRE says ("127.0.0.2", "auto"): programs that say

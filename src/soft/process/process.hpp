@@ -99,9 +99,13 @@ class Process {
     [[nodiscard]] CopyService& copies() noexcept { return *copies_; }
     [[nodiscard]] QueuePairs& queue_pairs() noexcept { return *queue_pairs_; }
     /// Null: there is no wire.
-    [[nodiscard]] WirePort* wire() const noexcept { return wire_.get(); }
+    [[nodiscard]] WirePort* wire() const noexcept { return wire_.load(std::memory_order_acquire); }
+    /// Once, at any time.
+    void take(std::shared_ptr<WirePort> wire) noexcept {
+        wire_owner_ = std::move(wire);
+        wire_.store(wire_owner_.get(), std::memory_order_release);
+    }
     /// Once, before anything else is asked.
-    void take(std::shared_ptr<WirePort> wire) noexcept { wire_ = std::move(wire); }
     void take(std::shared_ptr<CopyService> copies) noexcept { copies_ = std::move(copies); }
     void take(std::shared_ptr<DatagramTargets> all) noexcept { datagram_targets_ = std::move(all); }
     void take(std::shared_ptr<QueuePairs> all) noexcept { queue_pairs_ = std::move(all); }
@@ -128,7 +132,8 @@ class Process {
     std::atomic<std::uint64_t> deaths_{0};
     std::atomic<std::uint64_t> last_look_{0};
     std::uint64_t look_interval_;
-    std::shared_ptr<WirePort> wire_;  ///< queue pairs use it until their end
+    std::shared_ptr<WirePort> wire_owner_;  ///< queue pairs use it until their end
+    std::atomic<WirePort*> wire_{nullptr};
     std::shared_ptr<DatagramTargets> datagram_targets_;
     std::shared_ptr<CopyService> copies_;
     Guarded<ListedQueuePairs> listed_;

@@ -27,7 +27,7 @@ Connected::Connected(const Of& of, std::unique_ptr<WireOwner> owner)
       protocol_{ConnectionProtocol::make(type_, departures_, arrivals_,
                                          of.sends.block.send_mask + 1)} {
     port_.engine().add(*this);
-    if (!port_.add(qpn_, *this, of.peer.ip)) {
+    if (!port_.add(qpn_, *this, of.peer)) {
         port_.engine().remove(*this);
         throw base::Error{base::ErrorCode::invalid_argument, "connect a queue pair over the wire",
                           describe(of.peer), "its number is in use at the port", "reset it first"};

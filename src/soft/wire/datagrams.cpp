@@ -54,7 +54,7 @@ constexpr std::uint32_t by_udp_and_ipv4 = 8 | 2;
 
 Datagrams::Datagrams(WirePort& port, Process& process, std::uint32_t qpn)
     : port_{port}, process_{process}, qpn_{qpn} {
-    if (!port_.add(qpn_, *this, 0)) {
+    if (!port_.add(qpn_, *this, {})) {
         throw base::Error{base::ErrorCode::invalid_argument, "create a queue pair for the wire",
                           std::to_string(qpn), "its number is in use at the port",
                           "open the device in one process only"};

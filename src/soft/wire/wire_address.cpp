@@ -82,8 +82,6 @@ template <class Is>
     return std::nullopt;
 }
 
-[[nodiscard]] bool is_loopback(std::uint32_t ip) noexcept { return ip >> 24 == 127; }
-
 }  // namespace
 
 std::string describe(const UdpAddress& address) {

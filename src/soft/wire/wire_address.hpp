@@ -32,6 +32,8 @@ struct UdpAddress {
     friend bool operator==(const UdpAddress&, const UdpAddress&) = default;
 };
 
+[[nodiscard]] constexpr bool is_loopback(std::uint32_t ip) noexcept { return ip >> 24 == 127; }
+
 /// "127.0.0.2:4791"
 [[nodiscard]] std::string describe(const UdpAddress& address);
 

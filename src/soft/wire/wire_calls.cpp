@@ -31,6 +31,15 @@ struct Opened {
     return the_one;
 }
 
+void give_to(Process& process, std::shared_ptr<WirePort> port) {
+    std::optional<WireFacts> facts;
+    if (port != nullptr) {
+        facts = {port->gid(), port->interface().index, port->mtu(), port->is_alone()};
+    }
+    show_wire(facts);
+    process.take(std::move(port));
+}
+
 }  // namespace
 
 void give_wire(const std::shared_ptr<Process>& process, std::shared_ptr<WirePort> port) {
@@ -41,12 +50,7 @@ void give_wire(const std::shared_ptr<Process>& process, std::shared_ptr<WirePort
                   process->fabric());
         port = nullptr;
     }
-    std::optional<WireFacts> facts;
-    if (port != nullptr) {
-        facts = {port->gid(), port->interface().index, port->mtu(), port->is_alone()};
-    }
-    show_wire(facts);
-    process->take(std::move(port));
+    give_to(*process, std::move(port));
     const std::lock_guard guard{opened_wire().mutex};
     opened_wire().opener = process;
 }
@@ -55,13 +59,17 @@ bool turn_wire_on(const ibv_gid& at) {
     const char* const set = std::getenv("MILLRACE_WIRE");
     const bool says_itself = set != nullptr && *set != '\0';
     const bool says_off = says_itself && parse_wire(set).kind == WireChoice::Kind::off;
+    const auto address = udp_address_of(at);
+    if (!says_itself) turn_wire_on_at(address ? address->ip : 0);
     const std::lock_guard guard{opened_wire().mutex};
     if (const auto process = opened_wire().opener.lock();
         process != nullptr && process->node().usable()) {
+        if (process->wire() == nullptr && !says_off) {
+            const std::uint32_t slot = process->node().number() % wire_slots;
+            give_to(*process, WirePort::open(wire_of_environment(), slot));
+        }
         return process->wire() != nullptr;
     }
-    const auto address = udp_address_of(at);
-    if (!says_itself) turn_wire_on_at(address ? address->ip : 0);
     return !says_off;
 }
 

@@ -101,12 +101,15 @@ std::shared_ptr<WirePort> WirePort::open() {
     return choice.kind == WireChoice::Kind::off ? nullptr : open(choice);
 }
 
-std::shared_ptr<WirePort> WirePort::open(const WireChoice& choice) {
+std::shared_ptr<WirePort> WirePort::open(const WireChoice& choice,
+                                         std::optional<std::uint32_t> slot) {
     const WireInterface interface = find_wire_interface(choice);
     std::unique_ptr<WireSlots> slots;
     Descriptor socket;
     const std::uint16_t wanted = choice.address.port;
-    if (wanted == 0 || wanted == public_wire_port) slots = WireSlots::join(interface.ip);
+    if (wanted == 0 || wanted == public_wire_port) {
+        slots = WireSlots::join(interface.ip, slot);
+    }
     if (slots == nullptr && wanted == public_wire_port) {
         base::throw_errno(EADDRINUSE, "turn on the wire",
                           describe({interface.ip, public_wire_port}),
@@ -187,13 +190,16 @@ WirePort::Member* WirePort::find(std::uint32_t qpn) noexcept {
     return member.receiver != nullptr && member.qpn == qpn ? &member : nullptr;
 }
 
-bool WirePort::add(std::uint32_t qpn, WireReceiver& receiver, std::uint32_t from) noexcept {
+bool WirePort::add(std::uint32_t qpn, WireReceiver& receiver,
+                   const UdpAddress& from) noexcept {
     if (!usable()) return false;
     const std::lock_guard guard{draining_};
     Member& member = qpn == management_queue_pair ? members_[management_place]
                                                   : members_[index_of_qpn(qpn)];
     if (member.receiver != nullptr) return false;
-    member = {&receiver, qpn, from, false};
+    // Elsewhere a device sends from a port of its choice.
+    const bool by_port = interface_.is_loopback && is_loopback(from.ip);
+    member = {&receiver, qpn, {from.ip, by_port ? from.port : std::uint16_t{0}}, false};
     return true;
 }
 
@@ -263,7 +269,8 @@ void WirePort::take(std::span<const std::uint8_t> payload, const UdpAddress& fro
     const std::uint32_t qpn = roce::destination_of(payload);
     Member* const member = find(qpn);
     // Before the check: it costs nothing to drop what nobody here waits for.
-    if (member == nullptr || (member->from != 0 && member->from != from.ip)) {
+    if (member == nullptr || (member->from.ip != 0 && member->from.ip != from.ip) ||
+        (member->from.port != 0 && member->from.port != from.port)) {
         counts_.add(WireCount::strays);
         join_no_more(qpn);
         return;

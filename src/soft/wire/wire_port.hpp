@@ -54,7 +54,9 @@ class WirePort final : private WireWatch {
     /// As MILLRACE_WIRE says; null: it is off. Throws base::Error.
     [[nodiscard]] static std::shared_ptr<WirePort> open();
     /// Takes the public port, or where that is taken a private one. Not `off`.
-    [[nodiscard]] static std::shared_ptr<WirePort> open(const WireChoice& choice);
+    /// `slot`: the one that a node has already.
+    [[nodiscard]] static std::shared_ptr<WirePort> open(
+        const WireChoice& choice, std::optional<std::uint32_t> slot = std::nullopt);
     /// By `open`. Without slots `socket` is a private one.
     WirePort(const WireInterface& interface, const WireChoice& choice,
              std::unique_ptr<WireSlots> slots, Descriptor socket);
@@ -83,10 +85,12 @@ class WirePort final : private WireWatch {
     /// std::bad_alloc.
     [[nodiscard]] std::shared_ptr<WireRoute> route(const UdpAddress& to);
 
-    /// From here to `remove`, packets for that queue pair go to `receiver`, if they come from
-    /// `from` (0: from any address). False: another one has the number, or this is a forked child.
+    /// From here to `remove`, packets for that queue pair go to `receiver`, if they come from the
+    /// address of `from` (0: from any). On the loopback, where any user may send from it, the port
+    /// counts, too: only this user's processes are there. False: another one has the number, or this is a forked child.
     /// Waits for who drains: not with a lock that receivers wait for, nor from within one.
-    [[nodiscard]] bool add(std::uint32_t qpn, WireReceiver& receiver, std::uint32_t from) noexcept;
+    [[nodiscard]] bool add(std::uint32_t qpn, WireReceiver& receiver,
+                           const UdpAddress& from) noexcept;
     /// The receiver is not called from here on. Waits likewise.
     void remove(std::uint32_t qpn) noexcept;
 
@@ -115,7 +119,7 @@ class WirePort final : private WireWatch {
     struct Member {
         WireReceiver* receiver = nullptr;
         std::uint32_t qpn = 0;
-        std::uint32_t from = 0;
+        UdpAddress from{};
         bool has_news = false;
     };
     struct Buffers;

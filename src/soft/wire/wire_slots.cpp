@@ -25,6 +25,7 @@
 
 #include "millrace/base/clock.hpp"
 #include "millrace/base/error.hpp"
+#include "millrace/base/log.hpp"
 #include "millrace/base/random.hpp"
 #include "system/file_of_process.hpp"
 
@@ -32,7 +33,7 @@ namespace millrace::soft {
 namespace {
 
 constexpr std::string_view share_attempt = "share the wire's UDP port";
-constexpr std::chrono::seconds longest_joining{10};
+constexpr std::chrono::seconds longest_joining{2};
 /// How long a member may take to answer before another one is asked: it may be stopped.
 constexpr int answer_milliseconds = 500;
 constexpr int pause_milliseconds = 2;
@@ -170,7 +171,8 @@ Descriptor wire_socket(const UdpAddress& at, bool shared) {
     return made;
 }
 
-std::unique_ptr<WireSlots> WireSlots::join(std::uint32_t ip) {
+std::unique_ptr<WireSlots> WireSlots::join(std::uint32_t ip,
+                                           std::optional<std::uint32_t> wanted) {
     const auto until = base::Clock::now() + longest_joining;
     for (int strangers = 0;;) {
         std::unique_ptr<WireSlots> slots{new WireSlots};
@@ -179,15 +181,17 @@ std::unique_ptr<WireSlots> WireSlots::join(std::uint32_t ip) {
         if (entry == Entry::taken) return nullptr;
         if (entry == Entry::with_strangers && ++strangers == most_strangers) return nullptr;
         if (entry == Entry::done) {
-            slots->lease(ip);
+            slots->open_leases(ip);
+            if (wanted) return slots->lease(ip, *wanted) ? std::move(slots) : nullptr;
+            slots->lease_any(ip);
             return slots;
         }
         if (base::Clock::now() > until) {
-            throw base::Error{base::ErrorCode::timed_out, std::string{share_attempt},
-                              describe_group(ip),
-                              "processes of this user hold it, and none of them answers",
-                              "end or continue those that are stopped, or name another port of "
-                              "one's own (MILLRACE_WIRE=ADDRESS:PORT)"};
+            base::log(base::LogLevel::warn, "wire",
+                      "who has UDP port {} does not answer: processes of this user that are "
+                      "stopped, or another user, who has their name",
+                      describe_group(ip));
+            return nullptr;
         }
         slots.reset();
         rest_a_little();
@@ -285,7 +289,7 @@ bool WireSlots::each_slot_is_reached(std::uint32_t ip) const {
     return true;
 }
 
-void WireSlots::lease(std::uint32_t ip) {
+void WireSlots::open_leases(std::uint32_t ip) {
     // A description of one's own: locks belong to descriptions.
     lease_ = Descriptor{::open(descriptor_path(::getpid(), leases_.get()).c_str(),
                                O_RDWR | O_CLOEXEC)};
@@ -293,22 +297,28 @@ void WireSlots::lease(std::uint32_t ip) {
         base::throw_errno(errno, std::string{share_attempt}, describe_group(ip),
                           "it needs /proc: let it be mounted");
     }
+}
+
+bool WireSlots::lease(std::uint32_t ip, std::uint32_t slot) {
+    struct flock lock = byte_lock(slot);
+    if (::fcntl(lease_.get(), F_OFD_SETLK, &lock) != 0) {
+        if (errno == EAGAIN || errno == EACCES) return false;
+        base::throw_errno(errno, std::string{share_attempt}, describe_group(ip));
+    }
+    slot_ = slot;
+    const auto last = static_cast<std::uint8_t>(slot);
+    static_cast<void>(::pwrite(lease_.get(), &last, sizeof last, last_leased_at));
+    empty(socket());
+    return true;
+}
+
+void WireSlots::lease_any(std::uint32_t ip) {
     std::uint8_t last = 0;
     static_cast<void>(::pread(lease_.get(), &last, sizeof last, last_leased_at));
     // The one that was free longest: what still travels to its former holder is then gone.
     for (std::uint32_t i = 0; i < wire_slots; ++i) {
         const std::uint32_t slot = (last + 1U + i) % wire_slots;
-        if (slot == 0) continue;
-        struct flock lock = byte_lock(slot);
-        if (::fcntl(lease_.get(), F_OFD_SETLK, &lock) != 0) {
-            if (errno == EAGAIN || errno == EACCES) continue;
-            base::throw_errno(errno, std::string{share_attempt}, describe_group(ip));
-        }
-        slot_ = slot;
-        last = static_cast<std::uint8_t>(slot);
-        static_cast<void>(::pwrite(lease_.get(), &last, sizeof last, last_leased_at));
-        empty(socket());
-        return;
+        if (slot != 0 && lease(ip, slot)) return;
     }
     throw base::Error{
         base::ErrorCode::resource_exhausted, std::string{share_attempt}, describe_group(ip),

@@ -25,6 +25,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "system/descriptor.hpp"
 #include "wire/wire_address.hpp"
@@ -39,10 +40,12 @@ inline constexpr std::uint32_t wire_slots = 64;
 /// Joined by who made it, until it goes. Not thread-safe.
 class WireSlots {
   public:
-    /// Joins the group of that address, or founds it, and leases a slot. Nullptr: another program,
-    /// or another user, has port 4791 of the address. Throws base::Error: all 63 slots are leased;
-    /// members do not answer; the kernel refuses.
-    [[nodiscard]] static std::unique_ptr<WireSlots> join(std::uint32_t ip);
+    /// Joins the group of that address, or founds it, and leases a slot: any, or `wanted`. Nullptr:
+    /// another program or user has port 4791 of the address, or the group's members do not answer
+    /// (logged), or `wanted` is leased. Throws base::Error: all 63 slots are leased; the kernel
+    /// refuses.
+    [[nodiscard]] static std::unique_ptr<WireSlots> join(
+        std::uint32_t ip, std::optional<std::uint32_t> wanted = std::nullopt);
 
     /// Processes of this user have a group there. Joins none.
     [[nodiscard]] static bool has_members(std::uint32_t ip) noexcept;
@@ -66,7 +69,9 @@ class WireSlots {
     [[nodiscard]] Entry enter(std::uint32_t ip);
     [[nodiscard]] Entry found(std::uint32_t ip);
     [[nodiscard]] bool each_slot_is_reached(std::uint32_t ip) const;
-    void lease(std::uint32_t ip);
+    void open_leases(std::uint32_t ip);
+    [[nodiscard]] bool lease(std::uint32_t ip, std::uint32_t slot);
+    void lease_any(std::uint32_t ip);
 
     std::array<Descriptor, wire_slots> sockets_;
     Descriptor leases_;  ///< the description that is passed on

@@ -33,7 +33,7 @@ MILLRACE_CHILD(wire_member) {
     }
     Speaker speaker;
     const std::uint32_t slot = port->slot().value_or(0);
-    if (!port->add(slot << 12 | 7, speaker, 0)) return 2;
+    if (!port->add(slot << 12 | 7, speaker, {})) return 2;
     say(port->is_private() ? "private " + std::to_string(port->own().port)
                            : "slot " + std::to_string(slot));
     while (const auto line = hear()) {

@@ -107,8 +107,8 @@ inline void send_text(soft::WirePort& port, const soft::UdpAddress& to, std::uin
 
 /// A port with one queue pair.
 struct OnWire {
-    explicit OnWire(std::uint32_t ip, std::uint32_t from = 0) : OnWire{named(ip), from} {}
-    explicit OnWire(const soft::WireChoice& choice, std::uint32_t from = 0)
+    explicit OnWire(std::uint32_t ip, soft::UdpAddress from = {}) : OnWire{named(ip), from} {}
+    explicit OnWire(const soft::WireChoice& choice, soft::UdpAddress from = {})
         : port{soft::WirePort::open(choice)}, qpn{port->slot().value_or(5) << 12 | 7} {
         added = port->add(qpn, inbox, from);
     }

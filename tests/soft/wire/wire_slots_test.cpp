@@ -3,7 +3,9 @@
 #include "wire/wire_slots.hpp"
 
 #include <sys/ptrace.h>
+#include <poll.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -163,6 +165,49 @@ TEST(WireSlots, AreFoundedAnewAfterAFounderWasKilledAtAnySystemCall) {
     const int calls = kill_joiners(own_loopback(10), 31,
                                    [&](int) { expect_whole(own_loopback(10), elsewhere); });
     EXPECT_GT(calls, 500);
+}
+
+TEST(WireSlots, OfMembersThatDoNotAnswerAreTaken) {
+    Member stopped{own_loopback(18)};
+    ASSERT_THAT(stopped.hears_where_it_is(), StartsWith("slot "));
+    ASSERT_TRUE(stopped.process.stop());
+    OnWire one{own_loopback(18)};
+    EXPECT_TRUE(one.port->is_private());
+    stopped.process.resume();
+}
+
+TEST(WireSlots, AreTakenWhereSomebodyHasTheirNameAndDoesNotListen) {
+    const std::uint32_t ip = own_loopback(19);
+    const std::string words = soft::describe(soft::UdpAddress{ip, 0});
+    const std::string name = "millrace-wire/" + std::to_string(geteuid()) + "/" +
+                             words.substr(0, words.find(':'));
+    const soft::Descriptor squatter{::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)};
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    std::memcpy(address.sun_path + 1, name.data(), name.size());
+    ASSERT_EQ(::bind(squatter.get(), reinterpret_cast<const sockaddr*>(&address),
+                     static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size())),
+              0);
+    OnWire one{ip};
+    EXPECT_TRUE(one.port->is_private());
+}
+
+TEST(WireSlots, AreLeasedAsTheyAreWantedOrNotAtAll) {
+    const auto first = soft::WireSlots::join(own_loopback(20), 17);
+    ASSERT_NE(first, nullptr);
+    EXPECT_EQ(first->slot(), 17U);
+    std::thread member{[&] {
+        for (bool wants = true; wants;) {
+            pollfd door{first->door(), POLLIN, 0};
+            wants = ::poll(&door, 1, 1000) > 0;
+            first->admit();
+        }
+    }};
+    EXPECT_EQ(soft::WireSlots::join(own_loopback(20), 17), nullptr);
+    const auto other = soft::WireSlots::join(own_loopback(20), 18);
+    ASSERT_NE(other, nullptr);
+    EXPECT_EQ(other->slot(), 18U);
+    member.join();
 }
 
 TEST(WireSlots, AreNotAForkedChilds) {
