@@ -257,7 +257,7 @@ Connector::Connector(const Address& address, LinkOptions options) {
                           "use the port that the listener reports");
     }
     if (options.endpoint == nullptr && options.transport != Transport::tcp) {
-        options.endpoint = Endpoint::shared_to_connect(address);
+        options.endpoint = Endpoint::shared();
     }
     state_ = std::make_unique<State>(address, std::move(options));
     state_->candidates = resolve(address, false, "connect");

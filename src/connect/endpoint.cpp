@@ -13,7 +13,6 @@
 #include "identity.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/connect/link.hpp"
-#include "outward.hpp"
 
 namespace millrace::connect {
 
@@ -106,16 +105,6 @@ std::shared_ptr<Endpoint> Endpoint::shared() {
     Known& known = Known::of_process();
     if (std::shared_ptr<Endpoint> endpoint = known.find(name)) return endpoint;
     return known.insert(name, open(device.name()));
-}
-
-std::shared_ptr<Endpoint> Endpoint::shared_to_connect(const Address& address) {
-    prepare_to_connect(address);
-    return shared();
-}
-
-std::shared_ptr<Endpoint> Endpoint::shared_to_listen(const Address& address) {
-    prepare_to_listen(address);
-    return shared();
 }
 
 std::string Endpoint::describe() const {

@@ -165,7 +165,7 @@ namespace {
 void prepare(LinkOptions& options, const Address& address) {
     validate(options);
     if (options.accepted.has_rdma() && options.endpoint == nullptr) {
-        options.endpoint = Endpoint::shared_to_listen(address);
+        options.endpoint = Endpoint::shared();
     }
     if (options.accepted.has(Transport::ud) && options.datagrams.queue_pair == nullptr) {
         throw base::Error{base::ErrorCode::invalid_argument, "listen", address.to_string(),

@@ -11,6 +11,7 @@
 #include "handshake.hpp"
 #include "identity.hpp"
 #include "outward.hpp"
+#include "sockets.hpp"
 
 namespace millrace::connect {
 namespace {
@@ -42,7 +43,7 @@ void Handshake::look_for_wire() {
     Link::State& link = *state_;
     if (link.endpoint == nullptr || !link.endpoint->context().is_soft()) return;
     link.wire = link.endpoint->context().wire();
-    if (!link.wire && prepare_for_peer(socket(), peer_address(socket(), link.local))) {
+    if (!link.wire && turn_on_for_peer(socket(), peer_address(socket(), link.local))) {
         link.wire = link.endpoint->context().wire();
     }
 }
@@ -79,8 +80,8 @@ void Handshake::refuse_other_fabric() const {
     cause += no_wire("this end", here, true) + no_wire("the peer", there, false);
     told += no_wire("this end", there, false) + no_wire("the peer", here, false);
     remedy +=
-        "; or go over UDP, with the wire on at both ends (MILLRACE_WIRE=auto; who listens on an "
-        "address of the host's, not on all, has it on); or over sockets (Transport::tcp, which "
+        "; or go over UDP, with the wire on at both ends (MILLRACE_WIRE=auto); or over sockets "
+        "(Transport::tcp, which "
         "message, rpc and kv have)";
     throw Failure{base::ErrorCode::refused, cause, remedy, told};
 }

@@ -487,8 +487,7 @@ LatestEnd::~LatestEnd() = default;
 LatestEnd LatestEnd::connect(Role role, const ItemFacts& item, const connect::Address& address,
                              LatestOptions options, const Deadline& deadline) {
     check(role, item, options);
-    if (options.endpoint == nullptr)
-        options.endpoint = connect::Endpoint::shared_to_connect(address);
+    if (options.endpoint == nullptr) options.endpoint = connect::Endpoint::shared();
     connect::Link link = connect::connect(address, link_options_of(options), deadline);
     return LatestEnd{
         std::make_unique<State>(role, item, std::move(link), std::move(options), deadline)};
@@ -497,8 +496,7 @@ LatestEnd LatestEnd::connect(Role role, const ItemFacts& item, const connect::Ad
 LatestEnd LatestEnd::listen(Role role, const ItemFacts& item, const connect::Address& address,
                             LatestOptions options, const Deadline& deadline) {
     check(role, item, options);
-    if (options.endpoint == nullptr)
-        options.endpoint = connect::Endpoint::shared_to_listen(address);
+    if (options.endpoint == nullptr) options.endpoint = connect::Endpoint::shared();
     connect::Listener listener = connect::Listener::listen(address, link_options_of(options));
     detail::tell_chosen_port(address, listener.address());
     return LatestEnd{connect::accept_until_set_up(

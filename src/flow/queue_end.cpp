@@ -18,13 +18,14 @@ namespace {
 /// Items of two slices each.
 constexpr std::uint32_t max_gather = ring::Sender<ring::design_2>::max_slices / 2;
 
-connect::LinkOptions link_options(const Options& options) {
+connect::LinkOptions link_options(Options& options) {
     if (options.gather < 1 || options.gather > max_gather) {
         throw base::Error{base::ErrorCode::invalid_argument, "set up a flow queue",
                           fmt::format("gather = {}", options.gather),
                           fmt::format("one WRITE gathers 1 to {} items", max_gather),
                           "choose a number in that range"};
     }
+    if (options.endpoint == nullptr) options.endpoint = connect::Endpoint::shared();
     const verbs::Context& device = options.endpoint->context();
     ring::check_pool(options.ring.receive_pool,
                      static_cast<std::uint32_t>(device.attributes().max_qp_wr), device.name());
@@ -45,8 +46,6 @@ base::StatisticsPage page_of(std::string_view role, std::string_view name,
 }  // namespace
 
 Listener Listener::listen(const connect::Address& address, Options options) {
-    if (options.endpoint == nullptr)
-        options.endpoint = connect::Endpoint::shared_to_listen(address);
     connect::LinkOptions link = link_options(options);
     return Listener{connect::Listener::listen(address, std::move(link)), std::move(options)};
 }
@@ -68,8 +67,6 @@ void tell_chosen_port(const connect::Address& asked, const connect::Address& add
 Connection connect_link(const connect::Address& address, Options& options, ring::Design design,
                         const ItemFacts& item, const base::Deadline& deadline) {
     ring::check(options.ring, item, design);
-    if (options.endpoint == nullptr)
-        options.endpoint = connect::Endpoint::shared_to_connect(address);
     connect::LinkOptions link = link_options(options);
     link.if_nobody_listens =
         "or the queue has its other end already: listen() takes one peer and then no more (a "

@@ -89,7 +89,7 @@ void Client::State::connect(const Deadline& deadline) {
     message::check(channel_options);
     check_slots("make a message client", options.slot_bytes);
     if (channel_options.endpoint == nullptr && options.transport != connect::Transport::tcp) {
-        channel_options.endpoint = connect::Endpoint::shared_to_connect(server);
+        channel_options.endpoint = connect::Endpoint::shared();
     }
     connect::LinkOptions link =
         link_options(channel_options, {options.service, server_service.version});

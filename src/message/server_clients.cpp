@@ -112,7 +112,10 @@ ChannelOptions channel_options_of(const ServerOptions& options) {
     chosen.ring_bytes = options.ring_bytes;
     chosen.max_peer_ring_bytes = options.max_client_ring_bytes;
     chosen.wait = options.wait;
-    if (options.transports.has_rdma()) chosen.endpoint = options.endpoint;
+    if (options.transports.has_rdma()) {
+        chosen.endpoint =
+            options.endpoint != nullptr ? options.endpoint : connect::Endpoint::shared();
+    }
     chosen.carrier = options.carrier;
     chosen.posting = options.posting;
     chosen.admission = options.admission;
@@ -298,11 +301,9 @@ std::vector<Server> Server::listen_together(
     check_transports(options);
     check_protection(options);
     if (options.protection == Protection::domains) options.admission.own_domains = true;
-    if (options.endpoint == nullptr && options.transports.has_rdma()) {
-        options.endpoint = connect::Endpoint::shared_to_listen(address);
-    }
     const ChannelOptions channel = channel_options_of(options);
     message::check(channel);
+    options.endpoint = channel.endpoint;
     // One request finds room at all events.
     constexpr std::size_t rest_of_gulp = std::size_t{128} << 10;
     const auto held = std::make_shared<HeldBytes>(

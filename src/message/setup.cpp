@@ -343,18 +343,15 @@ void Channel::Core::meet(const Facts& peer) {
 }
 
 namespace {
-using EndpointFor = std::shared_ptr<connect::Endpoint>(const connect::Address&);
-
-[[nodiscard]] ChannelOptions completed(ChannelOptions options, EndpointFor endpoint_for,
-                                       const connect::Address& address) {
+[[nodiscard]] ChannelOptions completed(ChannelOptions options) {
     check(options);
-    if (options.endpoint == nullptr) options.endpoint = endpoint_for(address);
+    if (options.endpoint == nullptr) options.endpoint = connect::Endpoint::shared();
     return options;
 }
 }  // namespace
 
 Listener Listener::listen(const connect::Address& address, ChannelOptions options) {
-    options = completed(std::move(options), connect::Endpoint::shared_to_listen, address);
+    options = completed(std::move(options));
     connect::Listener listener =
         connect::Listener::listen(address, link_options(options, channel_service));
     return Listener{std::move(listener), std::move(options)};
@@ -375,7 +372,7 @@ std::optional<Channel> Listener::try_accept() {
 }
 
 Connector::Connector(const connect::Address& address, ChannelOptions options)
-    : options_{completed(std::move(options), connect::Endpoint::shared_to_connect, address)},
+    : options_{completed(std::move(options))},
       connector_{address, link_options(options_, channel_service)} {}
 Connector::Connector(Connector&&) noexcept = default;
 Connector& Connector::operator=(Connector&&) noexcept = default;

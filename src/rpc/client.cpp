@@ -174,8 +174,7 @@ Path connect_path(const connect::Address& address, ClientOptions& options,
         Automatic load = std::get<Automatic>(options.design);
         if (load.response_bytes == 0)
             load.response_bytes = std::max<std::size_t>(response_bytes, 64);
-        if (messages.endpoint == nullptr)
-            messages.endpoint = connect::Endpoint::shared_to_connect(address);
+        if (messages.endpoint == nullptr) messages.endpoint = connect::Endpoint::shared();
         const Profile& profile =
             options.profile != nullptr ? *options.profile : Profile::built_in();
         // A dispatcher offers no session that resumes.

@@ -42,7 +42,7 @@ std::uint32_t Dispatcher::State::connect(const connect::Address& address,
     chosen.window = options.window;
     chosen.ring_bytes = options.ring_bytes;
     if (chosen.endpoint == nullptr && chosen.transport == connect::Transport::rc) {
-        chosen.endpoint = connect::Endpoint::shared_to_connect(address);
+        chosen.endpoint = connect::Endpoint::shared();
     }
     std::shared_ptr<Shared> shared;
     {

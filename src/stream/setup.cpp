@@ -103,11 +103,9 @@ SocketOptions sized(SocketOptions options, const Way& way) {
 }
 
 /// What is chosen where nothing was said. Throws Error: it does not go together.
-SocketOptions completed(SocketOptions options,
-                        std::shared_ptr<connect::Endpoint> (*endpoint_for)(const connect::Address&),
-                        const connect::Address& address) {
+SocketOptions completed(SocketOptions options) {
     check(options);
-    if (options.endpoint == nullptr) options.endpoint = endpoint_for(address);
+    if (options.endpoint == nullptr) options.endpoint = connect::Endpoint::shared();
     if (options.registrations != nullptr &&
         &options.registrations->endpoint() != options.endpoint.get()) {
         throw base::Error{base::ErrorCode::invalid_argument, "make a byte stream",
@@ -307,7 +305,7 @@ void Socket::Core::meet(const Facts& peer) {
 }
 
 Listener Listener::listen(const connect::Address& address, SocketOptions options) {
-    options = completed(std::move(options), connect::Endpoint::shared_to_listen, address);
+    options = completed(std::move(options));
     connect::Listener listener = connect::Listener::listen(address, link_options(options));
     return Listener{std::move(listener), std::move(options)};
 }
@@ -334,8 +332,7 @@ struct Connector::Measured {
 };
 
 Connector::Connector(const connect::Address& address, SocketOptions options)
-    : options_{completed(std::move(options), connect::Endpoint::shared_to_connect, address)},
-      connector_{address, link_options(options_)} {}
+    : options_{completed(std::move(options))}, connector_{address, link_options(options_)} {}
 Connector::Connector(Connector&&) noexcept = default;
 Connector& Connector::operator=(Connector&&) noexcept = default;
 Connector::~Connector() = default;

@@ -7,11 +7,13 @@
 //               version, queue pair address, MTU, limits, the program's protocol and its version }
 //   both        check, connect their queue pair (INIT → RTR → RTS)
 //   both send   Ready or Refused { reason }, and wait for the other's
-// With a secret (admission.hpp), whoever accepts sends a challenge first, and its Hello only to who
-// has answered it; the Ready messages prove to both what the other knows and has heard.
-// Then any number of `exchange` messages (memory addresses and keys of the floor above), then
-// silence until Goodbye. Every message is length-prefixed and bounded (64 KiB); anything else on
-// the port is refused with an error that says what it looked like.
+// Where two soft devices share no memory, the link goes by their wire, RoCEv2 in UDP, which is
+// turned on for the first peer of another host (docs/wire.md). With a secret (admission.hpp),
+// whoever accepts sends a challenge first, and its Hello only to who has answered it; the Ready
+// messages prove to both what the other knows and has heard. Then any number of `exchange` messages
+// (memory addresses and keys of the floor above), then silence until Goodbye. Every message is
+// length-prefixed and bounded (64 KiB); anything else on the port is refused with an error that
+// says what it looked like.
 #pragma once
 
 #include <array>
@@ -56,13 +58,6 @@ class Endpoint {
     /// the first to use Millrace should have called this before: a child cannot finish what a
     /// thread that it does not have was making.
     [[nodiscard]] static std::shared_ptr<Endpoint> shared();
-    /// The same, for who is about to connect to `address`, or to listen there. Where the default
-    /// device is the soft one, no MILLRACE_WIRE says otherwise, and `address` is of another host
-    /// (connecting), or one by which other hosts reach this one (listening; not ":7000", which is
-    /// all of them), the device's wire is turned on first. Throws Error, also where a wire is
-    /// needed and cannot be had. Connecting, it asks the resolver for names.
-    [[nodiscard]] static std::shared_ptr<Endpoint> shared_to_connect(const Address& address);
-    [[nodiscard]] static std::shared_ptr<Endpoint> shared_to_listen(const Address& address);
     /// Another one on the same open device, with a protection domain of its own: keys of the one
     /// mean nothing to queue pairs of the other. Throws Error (resource_exhausted).
     [[nodiscard]] std::shared_ptr<Endpoint> with_own_domain() const;

@@ -53,7 +53,8 @@ struct WireAddress {
 /// one of this process's there. Any thread.
 [[nodiscard]] std::string soft_wire();
 /// Turns it on, as MILLRACE_WIRE=auto does, at this host's address `at` (IPv4-mapped; all zeros: at
-/// one that is chosen). False: the device is open without it already. Throws Error. Any thread.
+/// one that is chosen), also where the device is open. False: MILLRACE_WIRE is "off". Throws Error.
+/// Any thread.
 bool turn_soft_wire_on(const ibv_gid& at);
 
 class Context;
