@@ -255,6 +255,15 @@ INSTANTIATE_TEST_SUITE_P(Endpoints, LibfabricEndpoint,
                                          std::pair{"verbs;ofi_rxm", "rdm"}),
                          [](const auto& one) { return std::string{one.param.second}; });
 
+TEST(Librspreload, IsNotAskedForTheDropInsOwnSockets) {
+    // It would make rsockets of them, by a librdmacm that waits for the drop-in (rdma-core 65).
+    const auto wanted = output_of({"nm", "-D", "--undefined-only", MILLRACE_DROP_IN});
+    EXPECT_THAT(wanted, HasSubstr(" eventfd@"));
+    for (const char* const name : {" socket@", " epoll_create1@", " epoll_ctl@", " epoll_wait@"}) {
+        EXPECT_THAT(wanted, Not(HasSubstr(name)));
+    }
+}
+
 TEST(UcxBySocketAddress, ConnectsEndpointsByRdmaCmAlone) {
     // Client and server in one process: the wire-up has no other way than rdma_cm.
     const auto outcome = run_on_soft_device({"env", "UCX_TLS=rc_verbs", "UCX_NET_DEVICES=soft0:1",
