@@ -74,6 +74,7 @@ void Connected::send(std::int64_t now) noexcept {
     port_.engine().expect(*this, all ? deadline : std::min(deadline, now + pause_when_full));
     if (const std::uint64_t repeated = protocol_->repeated(); repeated != repeated_) {
         port_.count(WireCount::retransmissions, repeated - repeated_);
+        route_->note_repeated(repeated - repeated_);
         repeated_ = repeated;
     }
 }

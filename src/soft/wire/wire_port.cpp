@@ -176,10 +176,7 @@ std::shared_ptr<WireRoute> WirePort::route(const UdpAddress& to) {
     auto& known = routes_[std::uint64_t{to.ip} << 16 | to.port];
     if (auto route = known.lock()) return route;
     waiting_.make_room();
-    // What leads to the public port of another host may be hardware's, whose device cuts sends as
-    // it likes.
-    const bool segments = to.port != public_wire_port || interface_.is_loopback;
-    auto route = std::make_shared<WireRoute>(exit_, to, segments);
+    auto route = std::make_shared<WireRoute>(exit_, to);
     known = route;
     return route;
 }

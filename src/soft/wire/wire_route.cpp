@@ -25,6 +25,8 @@ namespace {
 /// The kernel's least limit of what one send may be cut into, and of its bytes.
 constexpr std::uint32_t most_segments = 64;
 constexpr std::uint32_t longest_send = 65'000;
+/// So often it is asked whether runs arrive.
+constexpr std::uint64_t packets_per_judgement = 512;
 
 [[nodiscard]] roce::Gid gid_for_check(const UdpAddress& of) noexcept {
     const ibv_gid gid = gid_of({of.ip, public_wire_port});
@@ -84,10 +86,9 @@ std::shared_ptr<WireRoute> WaitingRoutes::take() noexcept {
     return route;
 }
 
-WireRoute::WireRoute(const WireExit& exit, const UdpAddress& to, bool segments)
+WireRoute::WireRoute(const WireExit& exit, const UdpAddress& to)
     : exit_{exit},
       to_{to},
-      segments_{segments},
       arena_{Mapping::of_own_memory(arena_bytes)} {
     if (!arena_) throw std::bad_alloc{};
     lanes_.reserve(wire_slots);
@@ -139,7 +140,7 @@ std::uint8_t* WireRoute::begin(std::size_t bytes) noexcept {
 bool WireRoute::continues(const Run& run, std::uint32_t lane, std::size_t bytes) const noexcept {
     return lane == run.lane && bytes <= run.size && run.packets * run.size == run.bytes &&
            run.packets < most_segments && run.bytes + bytes <= longest_send &&
-           segments_.load(std::memory_order_relaxed);
+           segments_;
 }
 
 void WireRoute::commit() noexcept {
@@ -184,7 +185,18 @@ bool WireRoute::send_all() noexcept {
         for (int i = 0; i < sent; ++i) note_sent(runs_[first_run_++]);
     }
     first_run_ = run_count_ = used_ = 0;
+    if (sent_ >= packets_per_judgement) judge_segments();
     return true;
+}
+
+void WireRoute::judge_segments() noexcept {
+    const bool in_vain = 2 * repeated_.exchange(0, std::memory_order_relaxed) > sent_;
+    sent_ = 0;
+    if (!in_vain || !std::exchange(segments_, false)) return;
+    base::log(base::LogLevel::warn, "wire",
+              "most packets from {} to {} had to be sent again; from now on each goes by a send of "
+              "its own",
+              describe(exit_.own), describe(to_));
 }
 
 int WireRoute::send_some() noexcept {
@@ -224,6 +236,7 @@ int WireRoute::send_some() noexcept {
 }
 
 void WireRoute::note_sent(const Run& run) noexcept {
+    sent_ += run.packets;
     exit_.counts.add(WireCount::packets_sent, run.packets);
     exit_.counts.add(WireCount::bytes_sent, run.bytes);
     if (exit_.trace == nullptr) return;
@@ -240,7 +253,7 @@ void WireRoute::note_sent(const Run& run) noexcept {
 void WireRoute::give_up_first(int error) noexcept {
     const Run& run = runs_[first_run_++];
     if (run.packets > 1 && says_no_segments(error)) {
-        segments_.store(false, std::memory_order_relaxed);
+        segments_ = false;
         send_one_by_one(run);
         return;
     }

@@ -68,7 +68,7 @@ struct WireExit {
 class WireRoute : public std::enable_shared_from_this<WireRoute> {
   public:
     /// By WirePort::route. Throws std::bad_alloc.
-    WireRoute(const WireExit& exit, const UdpAddress& to, bool segments);
+    WireRoute(const WireExit& exit, const UdpAddress& to);
     ~WireRoute() = default;
     WireRoute(const WireRoute&) = delete;
     WireRoute& operator=(const WireRoute&) = delete;
@@ -77,9 +77,11 @@ class WireRoute : public std::enable_shared_from_this<WireRoute> {
     /// Sends what was committed. False: some of it is still there, as the system takes nothing. Any
     /// thread.
     bool flush() noexcept;
-    /// Runs of equal size may go as one send. Any thread.
-    void allow_segments(bool allowed) noexcept {
-        segments_.store(allowed, std::memory_order_relaxed);
+    /// So many of its packets had to be sent again. Where that becomes most of them, runs of equal
+    /// size go as one send no more: a device may have numbered the packets in a way of its own, and
+    /// a peer that checks ICRCs drops them. Any thread.
+    void note_repeated(std::uint64_t packets) noexcept {
+        repeated_.fetch_add(packets, std::memory_order_relaxed);
     }
 
   private:
@@ -116,12 +118,15 @@ class WireRoute : public std::enable_shared_from_this<WireRoute> {
     void give_up_first(int error) noexcept;
     void send_one_by_one(const Run& run) noexcept;
     void note_sent(const Run& run) noexcept;
+    void judge_segments() noexcept;
     void wait_for_flush() noexcept;
 
     const WireExit& exit_;
     const UdpAddress to_;
-    std::atomic<bool> segments_;
-    SpinLock lock_;  ///< the rest
+    std::atomic<std::uint64_t> repeated_{0};  ///< since segments were judged
+    SpinLock lock_;                           ///< the rest
+    bool segments_ = true;                    ///< runs of equal size go as one send
+    std::uint64_t sent_ = 0;                  ///< packets, since segments were judged
     std::vector<Lane> lanes_;
     std::uint32_t last_lane_ = 0;
     Mapping arena_;
