@@ -40,7 +40,7 @@ constexpr int pause_milliseconds = 2;
 constexpr int probe_milliseconds = 50;
 /// So often others may be in the group that is being made: the members of the last one, who are
 /// just ending. Then they are there to stay.
-constexpr int most_strangers = 40;
+constexpr int most_strangers = 20;
 constexpr int buffer_bytes = 4 << 20;
 constexpr std::size_t passed_descriptors = wire_slots + 2;
 /// In the file of leases, behind a byte for each slot: the slot that was leased last.
