@@ -102,8 +102,8 @@ TEST(Arrivals, OfAnAtomicAreForLaterWhileAnotherHasTheWord) {
     EXPECT_FALSE(locks.lock(to.end.address(8)));
     to.end.word(8) = 5;
     std::uint64_t original = 0;
-    EXPECT_EQ(to.arrivals.atomic(roce::Operation::fetch_add, key, to.end.address(8), 2, 0, original),
-              Outcome::done);
+    const auto add = roce::Operation::fetch_add;
+    EXPECT_EQ(to.arrivals.atomic(add, key, to.end.address(8), 2, 0, original), Outcome::done);
     to.arrivals.unlock_word();
     EXPECT_EQ(original, 5U);
     EXPECT_EQ(to.end.word(8), 7U);
