@@ -179,7 +179,13 @@ std::unique_ptr<WireSlots> WireSlots::join(std::uint32_t ip,
         Entry entry = slots->enter(ip);
         if (entry == Entry::nobody_there) entry = slots->found(ip);
         if (entry == Entry::taken) return nullptr;
-        if (entry == Entry::with_strangers && ++strangers == most_strangers) return nullptr;
+        if (entry == Entry::with_strangers && ++strangers == most_strangers) {
+            base::log(base::LogLevel::warn, "wire",
+                      "what is sent to UDP port {} does not arrive there: a firewall drops it, or "
+                      "another program of this user shares the port",
+                      describe_group(ip));
+            return nullptr;
+        }
         if (entry == Entry::done) {
             slots->open_leases(ip);
             if (wanted) return slots->lease(ip, *wanted) ? std::move(slots) : nullptr;

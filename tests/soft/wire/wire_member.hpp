@@ -127,8 +127,8 @@ struct OnWire {
 };
 
 /// The child "wire_member" at an address.
-struct Member {
-    explicit Member(std::uint32_t ip)
+struct WireMember {
+    explicit WireMember(std::uint32_t ip)
         : address{ip, soft::public_wire_port},
           process{ChildProcess::start("wire_member", {std::to_string(ip)})} {}
     /// "slot N", "private PORT" or an error. Once.

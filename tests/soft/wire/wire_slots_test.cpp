@@ -31,8 +31,8 @@ using testing::StartsWith;
 
 TEST(WireSlots, GiveEachProcessThePacketsOfItsOwnQueuePairs) {
     OnWire one{own_loopback(1)};
-    Member other{own_loopback(1)};
-    Member elsewhere{own_loopback(2)};
+    WireMember other{own_loopback(1)};
+    WireMember elsewhere{own_loopback(2)};
     ASSERT_THAT(other.hears_where_it_is(), StartsWith("slot "));
     ASSERT_THAT(elsewhere.hears_where_it_is(), StartsWith("slot "));
     ASSERT_FALSE(one.port->is_private());
@@ -51,9 +51,9 @@ TEST(WireSlots, GiveEachProcessThePacketsOfItsOwnQueuePairs) {
 }
 
 TEST(WireSlots, AreLeasedToSixtyThreeProcessesAndNoMore) {
-    std::vector<std::unique_ptr<Member>> members;
+    std::vector<std::unique_ptr<WireMember>> members;
     std::set<std::uint32_t> slots;
-    for (int i = 0; i < 63; ++i) members.push_back(std::make_unique<Member>(own_loopback(3)));
+    for (int i = 0; i < 63; ++i) members.push_back(std::make_unique<WireMember>(own_loopback(3)));
     for (auto& member : members) {
         ASSERT_THAT(member->hears_where_it_is(), StartsWith("slot "));
         slots.insert(member->slot);
@@ -62,7 +62,7 @@ TEST(WireSlots, AreLeasedToSixtyThreeProcessesAndNoMore) {
     EXPECT_EQ(*slots.begin(), 1U);
     EXPECT_EQ(*slots.rbegin(), 63U);
 
-    Member one_more{own_loopback(3)};
+    WireMember one_more{own_loopback(3)};
     EXPECT_THAT(one_more.hears_where_it_is(),
                 HasSubstr("63 processes share it, and there is no place for more; end one"));
     // All get theirs, and the place of one that is killed is free.
@@ -78,12 +78,12 @@ TEST(WireSlots, AreLeasedToSixtyThreeProcessesAndNoMore) {
 }
 
 TEST(WireSlots, StayWhereTheyAreWhoeverIsKilled) {
-    auto founder = std::make_unique<Member>(own_loopback(5));
+    auto founder = std::make_unique<WireMember>(own_loopback(5));
     ASSERT_THAT(founder->hears_where_it_is(), StartsWith("slot "));
-    std::vector<std::unique_ptr<Member>> members;
+    std::vector<std::unique_ptr<WireMember>> members;
     OnWire elsewhere{own_loopback(6)};
     for (int i = 0; i < 5; ++i) {
-        members.push_back(std::make_unique<Member>(own_loopback(5)));
+        members.push_back(std::make_unique<WireMember>(own_loopback(5)));
         ASSERT_THAT(members.back()->hears_where_it_is(), StartsWith("slot "));
         founder->process.kill_and_wait();
         for (auto& member : members) {
@@ -96,9 +96,9 @@ TEST(WireSlots, StayWhereTheyAreWhoeverIsKilled) {
 }
 
 TEST(WireSlots, AreNotKeptByAStoppedMember) {
-    Member stopped{own_loopback(7)};
+    WireMember stopped{own_loopback(7)};
     ASSERT_THAT(stopped.hears_where_it_is(), StartsWith("slot "));
-    Member other{own_loopback(7)};
+    WireMember other{own_loopback(7)};
     ASSERT_THAT(other.hears_where_it_is(), StartsWith("slot "));
     ASSERT_TRUE(stopped.process.stop());
     OnWire joiner{own_loopback(7)};
@@ -168,7 +168,7 @@ TEST(WireSlots, AreFoundedAnewAfterAFounderWasKilledAtAnySystemCall) {
 }
 
 TEST(WireSlots, OfMembersThatDoNotAnswerAreTaken) {
-    Member stopped{own_loopback(18)};
+    WireMember stopped{own_loopback(18)};
     ASSERT_THAT(stopped.hears_where_it_is(), StartsWith("slot "));
     ASSERT_TRUE(stopped.process.stop());
     OnWire one{own_loopback(18)};
