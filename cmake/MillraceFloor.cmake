@@ -40,10 +40,11 @@ endif()
 if(MILLRACE_FUZZ)
   target_compile_options(millrace_options INTERFACE -fsanitize=fuzzer-no-link)
 endif()
-if(MILLRACE_BATCHES AND CMAKE_CXX_COMPILER_ID STREQUAL GNU)
-  # What one file of a batch has at file scope is nothing to the next.
-  target_compile_options(millrace_options INTERFACE -Wshadow=local
-    $<$<COMPILE_LANGUAGE:CXX>:-Wno-subobject-linkage>)
+if(MILLRACE_BATCHES)
+  # What one file of a batch has at file scope is nothing to the next. Clang cannot be asked for
+  # locals alone.
+  target_compile_options(millrace_options INTERFACE $<$<CXX_COMPILER_ID:GNU>:-Wshadow=local>
+    $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CXX_COMPILER_ID:GNU>>:-Wno-subobject-linkage>)
 else()
   target_compile_options(millrace_options INTERFACE -Wshadow)
 endif()

@@ -146,6 +146,9 @@ inline ring_bell() {
     wake = false
 }
 
+/* A completion is still to come: SendWindow::awaits_completion. */
+#define awaits ((me.pending && !me.done) || (side == C && crediting) || (side == P && asking && !asked))
+
 /* Sleeper::prepare. */
 inline prepare() {
     atomic {
@@ -176,7 +179,11 @@ inline prepare() {
         fi
     };
     atomic { reap() };
-    atomic { me.sends_armed = true; me.receives_armed = true }
+    atomic {
+        arms = awaits;
+        me.sends_armed = me.sends_armed || arms;
+        me.receives_armed = true
+    }
 }
 
 /* Sleeper::park up to the sleep: `naps` if it does not come to that. */
@@ -206,6 +213,11 @@ inline park() {
             :: else
             fi
         fi;
+        if /* posted by the look behind prepare */
+        :: awaits && !arms -> naps = true
+        :: else
+        fi;
+        arms = false;
         before = 0
     }
 }
@@ -262,7 +274,7 @@ inline try_enqueue() {
 proctype Producer() {
     bit side = P;
     byte immediate, before;
-    bool wake, sent, naps;
+    bool wake, sent, naps, arms;
     do
     :: produced == items -> break
     :: else ->
@@ -347,7 +359,7 @@ inline try_dequeue() {
 proctype Consumer() {
     bit side = C;
     byte immediate, before;
-    bool wake, got, naps, must = true;
+    bool wake, got, naps, arms, must = true;
     do
     :: consumed == items -> break
     :: else ->

@@ -4,6 +4,9 @@
  *   Sleeper    wait_until over Sleeper: prepare, look, park, retract; sleeps without a time limit
  *   two devices, one for each direction: each executes its requests in order, at any time
  *
+ * room=1: every other progress gives room back and no more. The sleeper needs room at times, and its
+ * announcements say whether; who needs none is not rung for it.
+ *
  * far=1: the sleeper makes the bell's fence, behind the flag's completion and before the READ.
  *
  * Modelled: requests in flight, READs and WRITEs of words that tear, the store buffer of the bell's
@@ -18,7 +21,9 @@
 #endif
 #define RECEIVES 2
 
-local byte far; /* as fault: never changes after the start */
+local byte far, room; /* as fault: never changes after the start */
+#define NARROW 64     /* of an announcement: for no room */
+#define is_room(number) (room && number % 2 == 1)
 
 mtype = { DATA, EVENT, FLAG, READ };
 
@@ -30,7 +35,7 @@ chan to_bell = [3] of { mtype, byte };
 byte arrived;                               /* items whose mark can be seen */
 byte receives = RECEIVES;                   /* posted */
 chan events = [RECEIVES] of { byte };       /* completions of receives: the immediate */
-byte landing;                               /* of the READ */
+byte landing, landed;                       /* of the READ: the word, its part without room */
 bool read_completed;                        /* in the send completion queue */
 byte flag_completed;                        /* likewise: of which announcement, 0: none */
 bool receives_armed, sends_armed, notified; /* notified: the completion channel is readable */
@@ -40,6 +45,9 @@ byte progress, peer_sleeping;
 bool buffered; /* a store of progress is not visible yet ... */
 byte buffer;   /* ... which is this */
 
+#define rings_for(number) \
+    (peer_sleeping != answered && !(is_room(number) && (peer_sleeping & NARROW) != 0))
+
 proctype Bell() {
     xs to_sleeper;
     byte produced, answered, asked;
@@ -48,7 +56,7 @@ proctype Bell() {
     :: produced == ITEMS -> break
     :: else ->
         if
-        :: wrong(look_first) -> wake = peer_sleeping != answered
+        :: wrong(look_first) -> wake = rings_for(produced + 1)
         :: else
         fi;
         atomic { !buffered -> produced++; buffer = produced; buffered = true };
@@ -58,7 +66,7 @@ proctype Bell() {
         fi;
         if
         :: wrong(look_first)
-        :: else -> wake = peer_sleeping != answered
+        :: else -> wake = rings_for(produced)
         fi;
         to_sleeper!DATA, produced;
         if
@@ -126,12 +134,19 @@ end:
        atomic {
            peer_sleeping = value; value = 0;
            if
-           :: far -> flag_completed = peer_sleeping; raise()
+           :: far -> flag_completed = peer_sleeping & (NARROW - 1); raise()
            :: else
            fi
        }
     :: atomic { to_bell?READ, _ -> value = progress };
-       atomic { landing = (progress == value -> value : TORN); value = 0 };
+       atomic {
+           landing = (progress == value -> value : TORN);
+           if /* room leaves the part of the word that tells of the rest alone */
+           :: room -> landed = (progress / 2 == value / 2 -> value / 2 : TORN)
+           :: else
+           fi;
+           value = 0
+       };
        atomic { /* the completion comes back */
            read_completed = true; raise()
        }
@@ -147,7 +162,7 @@ inline take_events() {
             :: else -> receives++
             fi;
             if
-            :: immediate == generation -> standing = false
+            :: (immediate & (NARROW - 1)) == generation -> standing = false
             :: else
             fi
         :: empty(events) -> immediate = 0; break
@@ -189,6 +204,10 @@ inline start_read() {
 
 inline announce() {
     if
+    :: needs && !wide -> standing = false
+    :: else
+    fi;
+    if
     :: !standing ->
         if
         :: pending && done -> pending = false
@@ -204,7 +223,8 @@ inline announce() {
             generation++;
             fenced = !far;
             flag_done = false;
-            to_bell!FLAG, generation;
+            wide = needs || !room;
+            to_bell!FLAG, (wide -> generation : generation + NARROW);
             if
             :: far && wrong(early_fence) -> far_fence(); fenced = true
             :: else
@@ -236,8 +256,13 @@ inline announce() {
     fi
 }
 
+/* The send queue only where a completion is still to come: what has come was reaped. */
 inline arm() {
-    sends_armed = true;
+    if
+    :: !wrong(sends_not_armed) && ((pending && !done) || (far && standing && !flag_done)) ->
+        sends_armed = true
+    :: else
+    fi;
     receives_armed = true
 }
 
@@ -246,7 +271,10 @@ proctype Sleeper() {
     xs to_bell;
     byte consumed, generation, immediate;
     bool standing, confirmed, pending, done, news, flag_done, fenced = true;
+    bool needs, wide = true;
+    byte turns; /* of needs: enough for each way */
     do
+    :: room && consumed != ITEMS && turns < 2 -> turns++; needs = !needs
     :: consumed == ITEMS -> break
     :: atomic { consumed != ITEMS && arrived > consumed -> consumed++ }
     :: consumed != ITEMS && arrived <= consumed ->
@@ -261,6 +289,7 @@ proctype Sleeper() {
         /* the look behind it */
         if
         :: arrived > consumed -> goto retract
+        :: arrived <= consumed && room && !needs && turns < 2 -> turns++; needs = true
         :: else
         fi;
         /* park */
@@ -273,16 +302,19 @@ proctype Sleeper() {
             fi;
             if
             :: !standing -> goto retract /* a nap, or the event is here */
+            :: needs && !wide && !wrong(slept_narrow) -> goto retract
             :: else
             fi;
             if
             :: !confirmed && pending && done ->
                 pending = false;
                 if
-                :: landing == TORN -> if :: news = true :: news = false fi
-                :: else -> news = landing != consumed
+                :: (room && !needs -> landed : landing) == TORN ->
+                    if :: news = true :: news = false fi
+                :: else ->
+                    news = (room && !needs -> landed != consumed / 2 : landing != consumed)
                 fi;
-                landing = 0;
+                landing = 0; landed = 0;
                 if
                 :: news && !wrong(news_ignored) -> news = false; goto published
                 :: else -> news = false; confirmed = true
@@ -298,7 +330,10 @@ proctype Sleeper() {
         :: wrong(armed_late) -> arm()
         :: else
         fi;
-        notified; /* sleeps */
+        if /* sleeps */
+        :: notified
+        :: !needs && room && consumed / 2 == ITEMS / 2 -> break /* for what nobody sends */
+        fi;
         goto retract;
 published:
         if
@@ -313,7 +348,7 @@ retract:
 init {
     atomic {
         start();
-        c_code { now.far = setting("MODEL_far", 0); };
+        c_code { now.far = setting("MODEL_far", 0); now.room = setting("MODEL_room", 0); };
         run Bell(); run StoreBuffer(); run DeviceOfBell(); run DeviceOfSleeper(); run Sleeper()
     }
 }

@@ -85,33 +85,35 @@ void add_habits(CLI::App& command, message::ServerOptions& server) {
         "Over uc and ud, each packet is posted by itself");
 }
 
-/// Where clients come who speak another protocol.
-void add_doors(CLI::App& command, KvServeOptions& options) {
-    auto* const resp = command
-                           .add_option("--resp", options.resp,
-                                       "Let clients of Redis in there: host:port or unix:PATH")
-                           ->type_name("ADDRESS");
-    command
-        .add_option("--password-file", options.password_file,
-                    "What these have to say by AUTH first: a file that you alone can read")
-        ->type_name("FILE")
-        ->needs(resp);
-    command
-        .add_option("--max-connections", options.server.doors.max_connections,
-                    "Of these at a time, at most")
-        ->transform(whole_between(1, 1'000'000))
-        ->needs(resp)
-        ->capture_default_str();
-    command
-        .add_option_function<double>(
-            "--idle-timeout",
-            [&options](double seconds) {
-                options.server.doors.idle_timeout =
-                    std::chrono::nanoseconds{static_cast<std::int64_t>(seconds * 1e9)};
-            },
-            "Seconds after which one that asks for nothing is closed; default: never")
-        ->transform(fraction_between(0.001, 1e6))
-        ->needs(resp);
+/// Where clients come who speak another protocol. The options that need one of the addresses.
+std::vector<const CLI::Option*> add_doors(CLI::App& command, KvServeOptions& options) {
+    const auto add = [&](const char* name, std::string& address, const char* what) {
+        command.add_option(name, address, what)->type_name("ADDRESS");
+    };
+    add("--resp", options.resp, "Let clients of Redis in there: host:port or unix:PATH");
+    add("--memcached", options.memcached, "Let clients of memcached in there, likewise");
+    const CLI::Option* const password =
+        command
+            .add_option("--password-file", options.password_file,
+                        "What these have to say first: a file that you alone can read")
+            ->type_name("FILE");
+    const CLI::Option* const connections =
+        command
+            .add_option("--max-connections", options.server.doors.max_connections,
+                        "Of these at a time, at most")
+            ->transform(whole_between(1, 1'000'000))
+            ->capture_default_str();
+    const CLI::Option* const idle =
+        command
+            .add_option_function<double>(
+                "--idle-timeout",
+                [&options](double seconds) {
+                    options.server.doors.idle_timeout =
+                        std::chrono::nanoseconds{static_cast<std::int64_t>(seconds * 1e9)};
+                },
+                "Seconds after which one that asks for nothing is closed; default: never")
+            ->transform(fraction_between(0.001, 1e6));
+    return {password, connections, idle};
 }
 
 void add_serve(CLI::App& parent, Action& chosen) {
@@ -171,7 +173,11 @@ void add_serve(CLI::App& parent, Action& chosen) {
         ->add_option("--metrics", options->metrics,
                      "Show counts for Prometheus there by HTTP, as in 127.0.0.1:9400")
         ->type_name("ADDRESS");
-    add_doors(*command, *options);
+    command
+        ->add_option("--snapshot", options->snapshot,
+                     "Begin with the items in that file, if it is there, and write it at the end")
+        ->type_name("FILE");
+    const std::vector<const CLI::Option*> of_doors = add_doors(*command, *options);
     add_habits(*command, options->server.messages);
     add_transports(*command, options->server.messages.transports);
     command->add_flag_callback(
@@ -184,8 +190,13 @@ void add_serve(CLI::App& parent, Action& chosen) {
         if (!options->metrics.empty()) {
             refuse_if_wrong([&] { (void)connect::Address::parse(options->metrics); });
         }
-        if (!options->resp.empty()) {
-            refuse_if_wrong([&] { (void)connect::Address::parse(options->resp); });
+        for (const std::string& door : {options->resp, options->memcached}) {
+            if (!door.empty()) refuse_if_wrong([&] { (void)connect::Address::parse(door); });
+        }
+        for (const CLI::Option* const option : of_doors) {
+            if (option->count() != 0 && options->resp.empty() && options->memcached.empty()) {
+                throw CLI::RequiresError{option->get_name(), "--resp or --memcached"};
+            }
         }
         for (const std::string& word : *permitted) {
             options->server.permitted.dump |= word == "dump";

@@ -85,7 +85,7 @@ const std::vector<std::size_t> sizes{4 << 10, 16 << 10, 64 << 10, 256 << 10,
 /// Half as many sends as receives: advertisements are there in time. A receive is full when it
 /// completes, so that all modes go through as much memory: otherwise those that are filled from
 /// the ring end with what is there, and use the beginning of each buffer only.
-constexpr StreamCase ahead{.sends = 4, .receives = 8, .wait_all = true};
+const StreamCase ahead{.sends = 4, .receives = 8, .wait_all = true};
 
 /// A curve for each mode, over sizes.
 StudyFigure of_modes(std::string id, std::string title, Value value) {

@@ -74,12 +74,7 @@ const Name* names_of(const void* names) noexcept {
     return reinterpret_cast<const Name*>(static_cast<const std::byte*>(names) + line);
 }
 
-/// Name::kind, beside those of FigureKind: what the state before it, or before others of this kind,
-/// may be. Such a name has no value.
-constexpr std::uint32_t name_of_state = 4;
-
 std::size_t words_of_kind(std::uint32_t kind) noexcept {
-    if (kind == name_of_state) return 0;
     return kind == static_cast<std::uint32_t>(FigureKind::histogram) ? sizeof(Histogram) / 8 : 1;
 }
 
@@ -115,19 +110,6 @@ bool read_values(const Name* names, std::size_t count, std::uint64_t* values, st
         if (needed > words) return false;
         std::string name = text_of(names[i].text);
         switch (static_cast<FigureKind>(kind)) {
-            case FigureKind::state: {
-                std::size_t states = 0;
-                while (i + states + 1 != count && names[i + states + 1].kind == name_of_state) {
-                    ++states;
-                }
-                if (states == 0) return false;
-                const std::uint64_t value = load(*values);
-                into.states.emplace_back(std::move(name), value < states
-                                                              ? text_of(names[i + 1 + value].text)
-                                                              : std::string{"unknown"});
-                i += states;
-                break;
-            }
             case FigureKind::counter: into.counters.emplace_back(name, load(*values)); break;
             case FigureKind::gauge: into.gauges.emplace_back(name, load(*values)); break;
             case FigureKind::histogram:
@@ -408,24 +390,14 @@ StatisticsPage::StatisticsPage(std::string_view title, std::span<const Figure> f
     }
     std::vector<Name> names;
     std::size_t words = 1;
-    const auto add_name = [&](std::string_view name, std::uint32_t kind) {
+    for (const auto& [name, kind] : figures) {
         if (name.size() >= sizeof(Name::text)) {
             refuse(fmt::format("the name '{}' is longer than 55 bytes", name),
                    "use a shorter name");
         }
-        names.push_back({.text = {}, .kind = kind, .unused = 0});
+        names.push_back({.text = {}, .kind = static_cast<std::uint32_t>(kind), .unused = 0});
         std::memcpy(names.back().text, name.data(), name.size());
-        words += words_of_kind(kind);
-    };
-    for (const auto& [name, kind, states] : figures) {
-        if (states.empty() == (kind == FigureKind::state)) {
-            refuse(fmt::format("'{}' is {}", name,
-                               states.empty() ? "a state, and may be nothing"
-                                              : "no state, and has names of states"),
-                   "give a state the names of what it may be, and nothing else");
-        }
-        add_name(name, static_cast<std::uint32_t>(kind));
-        for (const std::string_view state : states) add_name(state, name_of_state);
+        words += words_of_kind(names.back().kind);
         if (kind == FigureKind::histogram) {
             ++histograms_;
         } else if (histograms_ != 0) {
@@ -511,11 +483,11 @@ Counter StatisticsPage::counter(std::size_t index) noexcept {
     return Counter{words_of(memory_) + 1 + index};
 }
 
-void StatisticsPage::set(std::span<const std::uint64_t> values, std::size_t first) noexcept {
-    if (first > values_ || values.size() > values_ - first) {
+void StatisticsPage::set(std::span<const std::uint64_t> values) noexcept {
+    if (values.size() > values_) {
         refuse_figure("a statistics page was told of a counter it has not");
     }
-    std::uint64_t* word = words_of(memory_) + first;
+    std::uint64_t* word = words_of(memory_);
     for (const std::uint64_t value : values) Counter{++word}.set(value);
 }
 
@@ -531,7 +503,7 @@ std::vector<std::pair<std::string, std::uint64_t>> StatisticsPage::read() const 
     if (memory_ == nullptr) return values;
     std::uint64_t* word = words_of(memory_);
     for (const Name* name = names_of(names_); values.size() != values_; ++name) {
-        if (name->kind != name_of_state) values.emplace_back(text_of(name->text), load(*++word));
+        values.emplace_back(text_of(name->text), load(*++word));
     }
     return values;
 }

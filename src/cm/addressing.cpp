@@ -1,5 +1,7 @@
 // The manager's commands for addresses: binding, resolving, what librdmacm asks of a route.
 #include <rdma/rdma_user_cm.h>
+#include <sys/uio.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
@@ -18,9 +20,24 @@ constexpr std::uint32_t route_resolved_event = 2;
 
 constexpr std::uint16_t default_partition = 0xffff;
 
+constexpr int longest_ack_timeout = 31;  // five bits
+
 template <class Storage>
 [[nodiscard]] std::optional<Address> address_in(const Storage& storage) noexcept {
     return Address::from(&storage, sizeof storage);
+}
+
+/// The one address of a command that the program itself names: it may be wrong.
+[[nodiscard]] int read_of_program(void* to, std::uint64_t address, std::size_t size) noexcept {
+    void* const from = reinterpret_cast<void*>(address);
+    if (from == nullptr) return EFAULT;
+    const iovec here{to, size};
+    const iovec there{from, size};
+    const ssize_t got = ::process_vm_readv(::getpid(), &here, 1, &there, 1, 0);
+    if (got == static_cast<ssize_t>(size)) return 0;
+    if (got >= 0 || errno == EFAULT) return EFAULT;
+    std::memcpy(to, from, size);  // a sandbox withholds the call
+    return 0;
 }
 
 void fill_path(ib_user_path_rec& path, const Id& id) noexcept {
@@ -31,7 +48,7 @@ void fill_path(ib_user_path_rec& path, const Id& id) noexcept {
     path.mtu_selector = path.rate_selector = path.packet_life_time_selector = 2;  // exactly
     path.mtu = static_cast<std::uint32_t>(port.mtu);
     path.rate = IBV_RATE_100_GBPS;
-    path.packet_life_time = packet_life_time;
+    path.packet_life_time = id.life_time();
     path.hop_limit = port.is_ethernet ? 64 : 1;
     path.traffic_class = id.type_of_service;
 }
@@ -42,12 +59,15 @@ void fill_path(ib_user_path_rec& path, const Id& id) noexcept {
 
 int Manager::bind_to(Id& id, const Address& address) {
     if (id.state != IdState::idle) return EINVAL;
-    if (address.is_multicast()) return ENODEV;
-    if (const int error = address.is_any() ? 0 : check_local(address)) return error;
+    if (address.is_multicast()) return EADDRNOTAVAIL;
+    if (const int error = address.is_any() ? 0 : check_local(address)) {
+        return error == ENODEV ? EADDRNOTAVAIL : error;
+    }
     Address bound = address;
     if (const int error = take_port(id.realm, bound, id.port_options, id.socket)) return error;
     id.socket_use = SocketUse::port;
     id.source = bound;
+    id.destination = Address::any(bound.family());
     id.has_device = !bound.is_any();
     id.state = IdState::bound;
     return 0;
@@ -172,7 +192,7 @@ int Manager::query_route(Channel& channel, const Request& request) {
         if (!id->source.is_any()) {
             std::memcpy(route.sgid, gid_of_address(id->source).gid.raw, sizeof route.sgid);
         }
-        if (!id->destination.is_none()) {
+        if (!id->destination.is_any()) {
             std::memcpy(route.dgid, gid_of_address(id->destination).gid.raw, sizeof route.dgid);
         }
         route.pkey = htons(default_partition);
@@ -205,7 +225,9 @@ int Manager::set_option(Channel& channel, const Request& request) {
     const auto command = request.as<rdma_ucm_set_option>();
     const auto [id, error] = find(channel, command.id);
     if (id == nullptr) return error;
-    if (command.level != RDMA_OPTION_ID) return ENOSYS;  // paths come with AF_IB
+    // Paths are the soft device's own choice.
+    if (command.level == RDMA_OPTION_IB && command.optname == RDMA_OPTION_IB_PATH) return EINVAL;
+    if (command.level != RDMA_OPTION_ID) return ENOSYS;
     const bool is_byte =
         command.optname == RDMA_OPTION_ID_TOS || command.optname == RDMA_OPTION_ID_ACK_TIMEOUT;
     if (!is_byte && command.optname != RDMA_OPTION_ID_REUSEADDR &&
@@ -213,17 +235,25 @@ int Manager::set_option(Channel& channel, const Request& request) {
         return ENOSYS;
     }
     if (command.optlen != (is_byte ? sizeof(std::uint8_t) : sizeof(int))) return EINVAL;
-    if (command.optval == 0) return EFAULT;
     int value = 0;
-    std::memcpy(&value, reinterpret_cast<const void*>(command.optval), command.optlen);
+    if (const int unread = read_of_program(&value, command.optval, command.optlen)) return unread;
     switch (command.optname) {
         case RDMA_OPTION_ID_TOS: id->type_of_service = static_cast<std::uint8_t>(value); return 0;
         case RDMA_OPTION_ID_ACK_TIMEOUT:
-            // The soft device's requests have no timeout of their own.
-            return id->type == IBV_QPT_UD ? EINVAL : 0;
+            if (id->type == IBV_QPT_UD || value > longest_ack_timeout) return EINVAL;
+            id->ack_timeout = static_cast<std::uint8_t>(value);
+            return 0;
         case RDMA_OPTION_ID_REUSEADDR:
             if (id->state != IdState::idle && !(value != 0 && id->state != IdState::listening)) {
                 return EINVAL;
+            }
+            if (id->socket_use == SocketUse::port && !id->port_options.shared) {
+                PortOptions shared = id->port_options;
+                shared.shared = true;
+                if (const int refused =
+                        change_port(id->realm, id->source, id->port_options, shared, id->socket)) {
+                    return refused;
+                }
             }
             id->port_options.shared = value != 0;
             return 0;

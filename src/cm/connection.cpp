@@ -180,7 +180,7 @@ Step Connection::connect(const Destination& destination, const Terms& terms, Tim
         return failed(EINVAL);
     }
     Path path = destination.path;
-    path.local_ack_timeout = packet_life_time + 1;
+    path.local_ack_timeout = destination.life_time + 1;
     path.subnet_local = path.hop_limit <= 1;
     if (!path.subnet_local) path.local_lid = path.remote_lid = permissive_lid;
 
@@ -219,7 +219,7 @@ Step Connection::connect(const Destination& destination, const Terms& terms, Tim
 
     transaction_ = own_transaction();
     retries_ = most_retries;
-    patience_ = duration_of(response_timeout) + 2 * duration_of(packet_life_time);
+    patience_ = duration_of(response_timeout) + 2 * duration_of(destination.life_time);
     Step step;
     ask(step, State::request_sent, {transaction_, req}, now);
     return step;

@@ -135,6 +135,7 @@ struct Destination {
     TransportType transport = TransportType::rc;  ///< rc or uc
     std::uint16_t partition_key = 0xffff;
     std::uint8_t path_mtu = 0;  ///< ibv_mtu
+    std::uint8_t life_time = packet_life_time;
     Path path;
 };
 

@@ -82,8 +82,8 @@ constexpr int deadline_lateness_ms = 500;
     return bits == 0 ? 1 : bits;
 }
 
-[[nodiscard]] std::span<const std::uint8_t> private_bytes_of(
-    const std::uint8_t* bytes, std::size_t size) noexcept {
+[[nodiscard]] std::span<const std::uint8_t> private_bytes_of(const std::uint8_t* bytes,
+                                                             std::size_t size) noexcept {
     return {bytes, size};
 }
 
@@ -106,6 +106,7 @@ constexpr int deadline_lateness_ms = 500;
     to.addresses = header_of(id);
     to.transport = id.type == IBV_QPT_UC ? TransportType::uc : TransportType::rc;
     to.path_mtu = static_cast<std::uint8_t>(port.mtu);
+    to.life_time = id.life_time();
     to.path.local_lid = to.path.remote_lid = port.lid;
     to.path.local_gid = bytes_of(gid_of_address(id.source).gid);
     to.path.remote_gid = bytes_of(gid_of_address(id.destination).gid);
@@ -186,10 +187,9 @@ int Manager::connect(Channel& channel, const Request& request) {
     const rdma_ucm_conn_param& said = command.conn_param;
     const Step step =
         id->type == IBV_QPT_UD
-            ? id->connection->resolve(service_id(id->realm.space, id->destination.port()),
-                                      header_of(*id), 0xffff,
-                                      private_bytes_of(said.private_data, said.private_data_len),
-                                      now)
+            ? id->connection->resolve(
+                  service_id(id->realm.space, id->destination.port()), header_of(*id), 0xffff,
+                  private_bytes_of(said.private_data, said.private_data_len), now)
             : id->connection->connect(destination_of(*id), terms_of(said, id->starting_psn), now);
     if (step.error != 0) {
         id->connection.reset();
@@ -218,7 +218,11 @@ int Manager::accept(Channel& channel, const Request& request) {
     } else {
         step = connection.accept(terms_of(said, id->starting_psn), now);
     }
-    if (step.error != 0) return step.error;
+    if (step.error != 0) {
+        // As the kernel does: the other end has not to wait for an answer that will not come.
+        refuse_request(*id, RejectReason::consumer_defined, {});
+        return step.error;
+    }
     if (said.valid != 0) id->uid = command.uid;
     follow(*id, step);
     return 0;
@@ -236,10 +240,14 @@ int Manager::reject(Channel& channel, const Request& request) {
     const auto data = private_bytes_of(command.private_data, command.private_data_len);
     const auto reason = command.reason == 0 ? RejectReason::consumer_defined
                                             : static_cast<RejectReason>(command.reason);
-    const Step step = id->type == IBV_QPT_UD
-                          ? id->connection->answer(SidrStatus::rejected, 0, 0, data)
-                          : id->connection->reject(reason, data, base::Clock::now());
-    if (step.error == 0) follow(*id, step);
+    return refuse_request(*id, reason, data);
+}
+
+int Manager::refuse_request(Id& id, RejectReason reason, std::span<const std::uint8_t> data) {
+    const Step step = id.type == IBV_QPT_UD
+                          ? id.connection->answer(SidrStatus::rejected, 0, 0, data)
+                          : id.connection->reject(reason, data, base::Clock::now());
+    if (step.error == 0) follow(id, step);
     return step.error;
 }
 
@@ -306,9 +314,9 @@ int Manager::init_queue_pair(Channel& channel, const Request& request) {
         answer.qp_attr_mask = IBV_QP_STATE | IBV_QP_SQ_PSN;
         answer.sq_psn = facts->send_psn;
         if (reliable) {
-            answer.qp_attr_mask |= IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-                                   IBV_QP_MAX_QP_RD_ATOMIC;
-            answer.timeout = facts->timeout;
+            answer.qp_attr_mask |=
+                IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
+            answer.timeout = id->ack_timeout.value_or(facts->timeout);
             answer.retry_cnt = facts->retry_count;
             answer.rnr_retry = facts->rnr_retry_count;
             answer.max_rd_atomic = facts->initiator_depth;

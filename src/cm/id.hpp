@@ -54,6 +54,8 @@ struct Id {
     bool has_path = false;
     PortOptions port_options;
     std::uint8_t type_of_service = 0;
+    /// RDMA_OPTION_ID_ACK_TIMEOUT: of its queue pair, an exponent of 4.096 µs.
+    std::optional<std::uint8_t> ack_timeout;
     std::uint32_t requests_left = 0;  ///< of a listener: the backlog
 
     std::uint32_t starting_psn = 0;
@@ -65,6 +67,12 @@ struct Id {
     /// Nobody listens where it wants to connect: what it said, and until when to try again.
     std::optional<Mad> unheard;
     Time refused_at{};
+
+    /// Of a packet on its way: half of the time in which it has to be acknowledged.
+    [[nodiscard]] std::uint8_t life_time() const noexcept {
+        const int exponent = ack_timeout.value_or(0);
+        return exponent == 0 ? packet_life_time : static_cast<std::uint8_t>(exponent - 1);
+    }
 };
 
 /// A multicast group that an id's program has joined.

@@ -23,6 +23,7 @@
 #include <mutex>
 #include <optional>
 #include <set>
+#include <span>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -72,6 +73,7 @@ class Manager final : private Watcher {
     int connect(Channel& channel, const Request& request);
     int accept(Channel& channel, const Request& request);
     int reject(Channel& channel, const Request& request);
+    int refuse_request(Id& id, RejectReason reason, std::span<const std::uint8_t> data);
     int disconnect(Channel& channel, const Request& request);
     int init_queue_pair(Channel& channel, const Request& request);
     int set_option(Channel& channel, const Request& request);

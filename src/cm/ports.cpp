@@ -175,39 +175,49 @@ int take_port(const Realm& realm, Address& address, PortOptions options,
     return without_throwing([&] {
         const std::uint16_t port = address.port();
         if (port != 0 && port < first_free_for_all && ::geteuid() != 0) return EACCES;
-        soft::Descriptor made = new_socket();
-        if (!made) return errno;
         const std::string prefix = prefix_of(realm);
-        const int error = port == 0 ? take_free_port(prefix, address, options, made.get())
-                                    : take_that_port(prefix, address, options, made.get());
-        if (error == 0) socket = std::move(made);
-        return error;
+        // Another may take the free one before it is shared.
+        for (int tries = 0; tries < 16; ++tries) {
+            soft::Descriptor made = new_socket();
+            if (!made) return errno;
+            if (port == 0) {
+                const int error = take_free_port(prefix, address, options, made.get());
+                if (error != 0) return error;
+            }
+            if (port == 0 && options.shared) made = new_socket();
+            const int error = port == 0 && !options.shared
+                                  ? 0
+                                  : take_that_port(prefix, address, options, made.get());
+            if (error == 0) socket = std::move(made);
+            if (error == 0 || port != 0) return error;
+        }
+        return EADDRINUSE;
     });
+}
+
+int change_port(const Realm& realm, const Address& address, PortOptions before, PortOptions after,
+                soft::Descriptor& socket) noexcept {
+    Address same = address;
+    socket.close();
+    const int error = take_port(realm, same, after, socket);
+    // As it was; nobody but those that may share it can have come between.
+    if (error != 0) static_cast<void>(take_port(realm, same, before, socket));
+    return error;
 }
 
 int listen_on_port(const Realm& realm, const Address& address, PortOptions options, int backlog,
                    soft::Descriptor& socket) noexcept {
     return without_throwing([&] {
-        soft::Descriptor alone;
         if (options.shared) {
-            Address same = address;
-            PortOptions unshared = options;
-            unshared.shared = false;
-            soft::Descriptor before = std::move(socket);
-            before.close();
-            if (const int error = take_port(realm, same, unshared, alone)) {
-                // As it was; nobody but those that shared it can have come between.
-                static_cast<void>(take_port(realm, same, options, socket));
-                return error;
-            }
-            socket = std::move(alone);
+            PortOptions alone = options;
+            alone.shared = false;
+            if (const int error = change_port(realm, address, options, alone, socket)) return error;
         }
         return ::listen(socket.get(), backlog) == 0 ? 0 : errno;
     });
 }
 
-int connect_to_port(const Realm& realm, const Address& address,
-                    soft::Descriptor& socket) noexcept {
+int connect_to_port(const Realm& realm, const Address& address, soft::Descriptor& socket) noexcept {
     return without_throwing([&] {
         const std::string prefix = prefix_of(realm);
         const std::array<std::string, 3> keys{key_of(address, false),
@@ -230,8 +240,7 @@ int connect_to_port(const Realm& realm, const Address& address,
 bool is_of_user(int socket, uid_t user) noexcept {
     ucred other{};
     socklen_t size = sizeof other;
-    return ::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &other, &size) == 0 &&
-           other.uid == user;
+    return ::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &other, &size) == 0 && other.uid == user;
 }
 
 }  // namespace millrace::cm

@@ -21,7 +21,6 @@
 
 namespace millrace::cm {
 
-
 /// Where ports are apart from others.
 struct Realm {
     uid_t user = 0;
@@ -41,6 +40,11 @@ struct PortOptions {
 /// the kernel's: EADDRINUSE, EADDRNOTAVAIL (a wildcard is in the way), EACCES (a privileged port).
 [[nodiscard]] int take_port(const Realm& realm, Address& address, PortOptions options,
                             soft::Descriptor& socket) noexcept;
+
+/// Takes the port once more, on other terms; where those are refused (EADDRINUSE, EADDRNOTAVAIL),
+/// it stays as it was.
+[[nodiscard]] int change_port(const Realm& realm, const Address& address, PortOptions before,
+                              PortOptions after, soft::Descriptor& socket) noexcept;
 
 /// From now on others can connect to the port that `socket` has taken. A shared one becomes the
 /// only one: EADDRINUSE if others share it.

@@ -444,10 +444,15 @@ Status Hub::rest(const base::Deadline& deadline) {
         State* hub_;
     };
     Sleeper sleeper{hub};
+    // Then the look that comes with the sleep suffices.
+    const base::WaitPolicy& policy = hub.options.wait;
+    bool sleeps_at_once = policy.sleep && policy.spin.count() == 0 && policy.yield.count() == 0;
     const auto is_due = [&] {
         if (hub.stopping.load(std::memory_order_seq_cst) || hub.has_work()) return true;
         // Behind prepare() the kernel looks by itself.
-        if (!hub.asleep.load(std::memory_order_relaxed)) hub.take_events(0);
+        if (!hub.asleep.load(std::memory_order_relaxed) && !std::exchange(sleeps_at_once, false)) {
+            hub.take_events(0);
+        }
         return hub.served != hub.taken;
     };
     const Status status = base::wait_until(is_due, deadline, hub.options.wait, sleeper);

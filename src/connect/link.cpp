@@ -302,12 +302,19 @@ void Link::say_goodbye(std::span<const std::byte> words) noexcept {
     shutdown(link.socket.get(), SHUT_WR);
 }
 
-void LinkParker::prepare() {
+void LinkParker::arm(bool sends) {
     drained_ = link_->channel().drained();
+    is_peer_silent_ = false;
+    sends_are_armed_ = sends;
+    armed_ = 0;
     // An arming that fails belongs to a broken queue, which the caller's poll reports.
-    (void)link_->send_queue().arm();
-    if (link_->has_own_receive_queue()) (void)link_->receive_queue().arm();
-    if (link_->has_second_queue()) (void)link_->second_send_queue().arm();
+    const auto arm = [this](verbs::CompletionQueue& queue) {
+        (void)queue.arm();
+        ++armed_;
+    };
+    if (sends) arm(link_->send_queue());
+    if (link_->has_own_receive_queue()) arm(link_->receive_queue());
+    if (link_->has_second_queue()) arm(link_->second_send_queue());
 }
 
 void LinkParker::park(std::chrono::nanoseconds limit, const base::Cancellation* cancellation) {
@@ -322,14 +329,16 @@ void LinkParker::park(std::chrono::nanoseconds limit, const base::Cancellation* 
 }
 
 void LinkParker::woken(Rest from) {
-    if (from != Rest::look) (void)link_->peer_now();
+    if (from != Rest::look && !is_peer_silent_) (void)link_->peer_now();
 }
 
 void LinkParker::sleep_for(std::chrono::nanoseconds limit, const base::Cancellation* cancellation) {
     pollfd entries[2] = {{.fd = link_->channel().descriptor(), .events = POLLIN, .revents = 0},
                          {.fd = link_->socket(), .events = POLLIN, .revents = 0}};
     // The socket of a peer that is gone is readable for ever.
-    (void)poll_for({entries, link_->peer() == PeerState::alive ? 2U : 1U}, limit, cancellation);
+    const int ready =
+        poll_for({entries, link_->peer() == PeerState::alive ? 2U : 1U}, limit, cancellation);
+    is_peer_silent_ = ready > 0 && entries[1].revents == 0;
 }
 
 // The socket of a peer that is gone is not watched any more, and a receive queue that others share
@@ -340,6 +349,7 @@ std::chrono::nanoseconds LinkParker::patience_for_events() const noexcept {
                : slice;
 }
 
-void LinkParker::retract() { (void)link_->channel().drain(); }
+// Events that are left, of queues that were armed before, end the next sleep.
+void LinkParker::retract() { (void)link_->channel().drain(std::max(armed_, 1)); }
 
 }  // namespace millrace::connect

@@ -130,8 +130,10 @@ struct ReadOnly {
 }
 
 struct Dynamic {
-    const ElfW(Sym)* symbols = nullptr;
+    const ElfW(Sym) * symbols = nullptr;
     const char* names = nullptr;
+    std::uintptr_t versions = 0;
+    std::size_t version_count = 0;
     std::uintptr_t tables[2] = {};  ///< of calls, of data
     std::size_t sizes[2] = {};
 };
@@ -148,6 +150,8 @@ struct Dynamic {
         switch (entry->d_tag) {
             case DT_SYMTAB: found.symbols = reinterpret_cast<const ElfW(Sym)*>(address); break;
             case DT_STRTAB: found.names = reinterpret_cast<const char*>(address); break;
+            case DT_VERDEF: found.versions = address; break;
+            case DT_VERDEFNUM: found.version_count = entry->d_un.d_val; break;
             case DT_JMPREL: found.tables[0] = address; break;
             case DT_PLTRELSZ: found.sizes[0] = entry->d_un.d_val; break;
             case DT_RELA: found.tables[1] = address; break;
@@ -158,25 +162,29 @@ struct Dynamic {
     return found;
 }
 
-[[nodiscard]] bool bind_slots_of(const dl_phdr_info& library) noexcept {
-    ReadOnly kept;
-    const ElfW(Dyn)* dynamic = nullptr;
-    for (int i = 0; i < library.dlpi_phnum; ++i) {
-        const auto& part = library.dlpi_phdr[i];
-        const std::uintptr_t begin = library.dlpi_addr + part.p_vaddr;
-        if (part.p_type == PT_DYNAMIC) dynamic = reinterpret_cast<const ElfW(Dyn)*>(begin);
-        if (part.p_type == PT_GNU_RELRO) kept = {page_of(begin), page_of(begin + part.p_memsz)};
+/// Packages that bring their own give it another name, and the symbols are the program's own
+/// choice; the versions of its functions are librdmacm's alone.
+[[nodiscard]] bool is_librdmacm(const Dynamic& dynamic) noexcept {
+    std::uintptr_t at = dynamic.versions;
+    for (std::size_t i = 0; i < dynamic.version_count; ++i) {
+        const auto& version = *reinterpret_cast<const ElfW(Verdef)*>(at);
+        const auto& name = *reinterpret_cast<const ElfW(Verdaux)*>(at + version.vd_aux);
+        if (std::string_view{dynamic.names + name.vda_name} == "RDMACM_1.0") return true;
+        at += version.vd_next;
     }
-    if (dynamic == nullptr) return false;
-    const Dynamic found = dynamic_of(library, dynamic);
+    return false;
+}
+
+[[nodiscard]] bool bind_slots(const dl_phdr_info& library, const Dynamic& dynamic,
+                              const ReadOnly& kept) noexcept {
     bool bound = true;
     for (int table = 0; table < 2; ++table) {
-        const auto* const entries = reinterpret_cast<const ElfW(Rela)*>(found.tables[table]);
-        for (std::size_t i = 0; i < found.sizes[table] / sizeof *entries; ++i) {
+        const auto* const entries = reinterpret_cast<const ElfW(Rela)*>(dynamic.tables[table]);
+        for (std::size_t i = 0; i < dynamic.sizes[table] / sizeof *entries; ++i) {
             const auto type = static_cast<unsigned>(ELF64_R_TYPE(entries[i].r_info));
             if (type != jump_slot && type != data_slot) continue;
-            const auto& symbol = found.symbols[ELF64_R_SYM(entries[i].r_info)];
-            const std::string_view name = found.names + symbol.st_name;
+            const auto& symbol = dynamic.symbols[ELF64_R_SYM(entries[i].r_info)];
+            const std::string_view name = dynamic.names + symbol.st_name;
             for (const Bound& one : bound_functions) {
                 if (name != one.name) continue;
                 bound &= bind_slot(library.dlpi_addr + entries[i].r_offset, one.function, kept);
@@ -187,15 +195,21 @@ struct Dynamic {
 }
 
 int bind_if_librdmacm(dl_phdr_info* library, std::size_t, void*) noexcept {
-    const std::string_view path = library->dlpi_name == nullptr ? "" : library->dlpi_name;
-    const std::string_view file = path.substr(path.rfind('/') + 1);
-    // Packages that bring their own give it another name: librdmacm-1a2b3c4d.so.1.
-    if (file.starts_with("librdmacm") && file.find(".so") != file.npos &&
-        !bind_slots_of(*library)) {
+    ReadOnly kept;
+    const ElfW(Dyn)* dynamic = nullptr;
+    for (int i = 0; i < library->dlpi_phnum; ++i) {
+        const auto& part = library->dlpi_phdr[i];
+        const std::uintptr_t begin = library->dlpi_addr + part.p_vaddr;
+        if (part.p_type == PT_DYNAMIC) dynamic = reinterpret_cast<const ElfW(Dyn)*>(begin);
+        if (part.p_type == PT_GNU_RELRO) kept = {page_of(begin), page_of(begin + part.p_memsz)};
+    }
+    if (dynamic == nullptr) return 0;
+    const Dynamic found = dynamic_of(*library, dynamic);
+    if (is_librdmacm(found) && !bind_slots(*library, found, kept)) {
         base::log(base::LogLevel::warn, "cm",
                   "bind {} to the soft device's connection manager: the system refuses to make its "
                   "table of functions writable ({}): rdma_cm is not there for this program",
-                  path, std::strerror(errno));
+                  library->dlpi_name, std::strerror(errno));
     }
     return 0;
 }

@@ -18,12 +18,14 @@ struct Change {
     Kind kind = Kind::none;
     std::span<const std::byte> value{};  ///< set: stays as it is until change() has returned
     std::optional<base::Clock::time_point> expires_at{};  ///< set: none: it does not
+    std::uint64_t note = 0;                               ///< set: Entry::note
 };
 
 /// `decide` is given the item, or null if there is none, and must not use the store. It is called
 /// again if somebody changed the item before what it decided was done; the last call counts.
 /// Outcome: `ok`, also of no change; `full`, `bad_key`, `bad_value`, and nothing was changed.
+/// `version`: ok: which the item has then; 0: there is none.
 Outcome change(Store& store, std::span<const std::byte> key,
-               FunctionRef<Change(const Entry*)> decide);
+               FunctionRef<Change(const Entry*)> decide, Version* version = nullptr);
 
 }  // namespace millrace::kv

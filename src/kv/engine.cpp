@@ -79,9 +79,10 @@ struct Engine::Wish {
     std::optional<Version> if_version;
     std::optional<std::int64_t> expiry;
     std::uint64_t hash;
+    std::uint64_t note = 0;
 
     [[nodiscard]] std::size_t bytes() const noexcept {
-        return bytes_of_item(key.size(), value.size(), expiry.has_value());
+        return bytes_of_item(key.size(), value.size(), expiry.has_value(), note != 0);
     }
 };
 
@@ -111,7 +112,7 @@ Engine::Drawn Engine::draw() noexcept {
 }
 
 Entry Engine::entry_of(const Item& item) const noexcept {
-    Entry entry{item.key(), item.value(), item.version, {}, {}};
+    Entry entry{item.key(), item.value(), item.version, {}, {}, item.note()};
     if (item.expires) {
         entry.expires_at = base::Clock::time_point{std::chrono::nanoseconds{item.expiry()}};
         entry.expires_after =
@@ -222,7 +223,7 @@ Engine::Laid Engine::lay_over(const Wish& wish, std::size_t most, SetResult& res
         }
         was = gone(*item, drawn.cleared);
         counters_.add(Count::bytes, wish.value.size() - item->value_length);
-        item->lay(wish.value, wish.expiry);
+        item->lay(wish.value, wish.expiry, wish.note);
         item->version = drawn.version;
         item->marks.mark_used();
         result = {Outcome::ok, drawn.version};
@@ -288,10 +289,10 @@ SetResult Engine::set(std::span<const std::byte> key, std::span<const std::byte>
 
 SetResult Engine::set_until(std::span<const std::byte> key, std::span<const std::byte> value,
                             std::optional<base::Clock::time_point> expires_at,
-                            std::optional<Version> if_version) noexcept {
+                            std::optional<Version> if_version, std::uint64_t note) noexcept {
     if (is_bad(key)) return {Outcome::bad_key, 0};
     if (value.size() > longest_value) return {Outcome::bad_value, 0};
-    Wish wish{key, value, if_version, {}, hash(key)};
+    Wish wish{key, value, if_version, {}, hash(key), note};
     if (expires_at && *expires_at <= base::Clock::now() + longest_time) {
         wish.expiry = expires_at->time_since_epoch().count();
     }
@@ -307,7 +308,7 @@ inline SetResult Engine::put(const Wish& wish) noexcept {
         if (Item* item = allocate(wish.bytes())) {
             item->set_key_length(key.size());
             std::copy(key.begin(), key.end(), item->bytes());
-            item->lay(value, wish.expiry);
+            item->lay(value, wish.expiry, wish.note);
             if (insert(wish, item, result)) return result;
             slabs_.free(item);
         }
@@ -388,7 +389,7 @@ void Engine::move_or_evict(const Slabs::Found& found) noexcept {
         place->set_key_length(item.key_length());
         const auto value = item.value();
         std::copy_n(item.bytes(), item.key_length(), place->bytes());
-        place->lay(value, item.expires ? std::optional{item.expiry()} : std::nullopt);
+        place->lay(value, item.expires ? std::optional{item.expiry()} : std::nullopt, item.note());
         unlink(link);
         place->next = *link;
         *link = place;

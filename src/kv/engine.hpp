@@ -46,7 +46,7 @@ class Engine {
                   const SetOptions& options) noexcept;
     SetResult set_until(std::span<const std::byte> key, std::span<const std::byte> value,
                         std::optional<base::Clock::time_point> expires_at,
-                        std::optional<Version> if_version) noexcept;
+                        std::optional<Version> if_version, std::uint64_t note) noexcept;
     Outcome erase(std::span<const std::byte> key, std::optional<Version> if_version) noexcept;
     [[nodiscard]] bool exists(std::span<const std::byte> key) const noexcept;
     void prefetch(std::span<const std::byte> key) const noexcept;

@@ -1,11 +1,12 @@
-// An item as it lies in its slab: this header, the key, the value, and when it is over if it ever
-// is. Used by the engine, the tables (which chain items) and the slabs.
+// An item as it lies in its slab: this header, the key, the value, when it is over if it ever is,
+// and the note that it has if it has one. Used by the engine, the tables (which chain items) and
+// the slabs.
 //
-//     | next 8 | version 8 | lengths 6 | phase 1 | marks 1 | key | value | expiry 8, or nothing |
+//     | next 8 | version 8 | lengths 6 | phase 1 | marks 1 | key | value | expiry 8? | note 8? |
 //
-// `next`, `version`, value and expiry: under the lock of the item's chain (table.hpp). The key
-// stays as it is while the item is `live`, so that the slabs' clock may read it under the lock of
-// the size class, which everybody takes between unlinking an item and using its memory again.
+// `next`, `version`, value, expiry and note: under the lock of the item's chain (table.hpp). The
+// key stays as it is while the item is `live`, so that the slabs' clock may read it under the lock
+// of the size class, which everybody takes between unlinking an item and using its memory again.
 //
 // Who reads a value pins the item under that lock, and reads without it. While it is pinned an item
 // stays as it is, but for `next`: nobody lays another value over it, and where it leaves the table,
@@ -88,8 +89,9 @@ class Marks {
 struct Item {
     Item* next;       ///< in its chain; of a free one: the next free one
     Version version;  ///< with every change another
-    std::uint32_t value_length : 31;
+    std::uint32_t value_length : 30;
     std::uint32_t expires : 1;
+    std::uint32_t noted : 1;
     std::uint16_t key_length_less_one;  ///< no key is empty
     std::atomic<Phase> phase;
     Marks marks;
@@ -116,28 +118,44 @@ struct Item {
         std::memcpy(&time, bytes() + key_length() + value_length, sizeof time);
         return time;
     }
+    /// 0: none.
+    [[nodiscard]] std::uint64_t note() const noexcept {
+        std::uint64_t note = 0;
+        if (noted != 0) std::memcpy(&note, bytes() + note_at(), sizeof note);
+        return note;
+    }
     [[nodiscard]] bool has(std::span<const std::byte> other) const noexcept {
         return key_length() == other.size() &&
                std::memcmp(bytes(), other.data(), other.size()) == 0;
     }
     /// What set() was given. The value may be laid over the one that is there.
-    void lay(std::span<const std::byte> new_value, std::optional<std::int64_t> expiry) noexcept {
+    void lay(std::span<const std::byte> new_value, std::optional<std::int64_t> expiry,
+             std::uint64_t note) noexcept {
         if (!new_value.empty()) {
             std::memcpy(bytes() + key_length(), new_value.data(), new_value.size());
         }
-        value_length = static_cast<std::uint32_t>(new_value.size()) & 0x7fffffff;
+        value_length = static_cast<std::uint32_t>(new_value.size()) & 0x3fffffff;
         expires = expiry.has_value();
+        noted = note != 0;
         if (expiry) std::memcpy(bytes() + key_length() + value_length, &*expiry, sizeof *expiry);
+        if (note != 0) std::memcpy(bytes() + note_at(), &note, sizeof note);
+    }
+
+  private:
+    [[nodiscard]] std::size_t note_at() const noexcept {
+        return key_length() + value_length + (expires != 0 ? sizeof(std::int64_t) : 0);
     }
 };
 static_assert(sizeof(Item) == 24);
 
-[[nodiscard]] constexpr std::size_t bytes_of_item(std::size_t key, std::size_t value,
-                                                  bool expires) noexcept {
-    return sizeof(Item) + key + value + (expires ? sizeof(std::int64_t) : 0);
+[[nodiscard]] constexpr std::size_t bytes_of_item(std::size_t key, std::size_t value, bool expires,
+                                                  bool noted) noexcept {
+    return sizeof(Item) + key + value + (expires ? sizeof(std::int64_t) : 0) +
+           (noted ? sizeof(std::uint64_t) : 0);
 }
+static_assert(longest_value < std::size_t{1} << 30);
 static_assert(longest_key <= std::size_t{1} << 16);
-inline constexpr std::size_t longest_item = bytes_of_item(longest_key, longest_value, true);
+inline constexpr std::size_t longest_item = bytes_of_item(longest_key, longest_value, true, true);
 
 [[nodiscard]] inline std::int64_t now() noexcept {
     return base::Clock::now().time_since_epoch().count();

@@ -1,7 +1,9 @@
 #include "millrace/kv/server.hpp"
 
+#include <functional>
 #include <iterator>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -9,12 +11,12 @@
 #include <fmt/format.h>
 
 #include "desk.hpp"
-#include "doors/resp_door.hpp"
+#include "doors/open_doors.hpp"
 #include "gate.hpp"
 #include "millrace/base/clock.hpp"
 #include "millrace/base/histogram.hpp"
-#include "millrace/connect/plain_listener.hpp"
 #include "service.hpp"
+#include "snapshot.hpp"
 
 namespace millrace::kv {
 
@@ -60,36 +62,16 @@ void print_times(std::string& text, std::string_view name, const ServiceTimes& t
 
 }  // namespace
 
-/// The door for Redis' protocol, with a part for each thread.
-struct RespDoors {
-    RespDoors(Store& store, Gate& gate, const DoorOptions& options)
-        : listener{*options.resp}, service{store, gate, options} {
-        service.stats = [this] { return stats(); };
-        service.each_session = [this](FunctionRef<void(const RespSession&)> visit) {
-            for (const auto& part : parts) part->each_session(visit);
-        };
-    }
-    [[nodiscard]] DoorStats stats() const noexcept {
-        DoorStats all;
-        for (const auto& part : parts) part->add_to(all);
-        all.denied = service.denied.load(std::memory_order_relaxed);
-        return all;
-    }
-
-    connect::PlainListener listener;
-    RespService service;
-    std::vector<std::unique_ptr<RespDoor>> parts;  ///< by thread
-};
-
 struct Server::State {
     State(std::unique_ptr<Store> its_store, std::unique_ptr<Gate> its_gate,
-          std::unique_ptr<RespDoors> its_doors, message::ServerGroup listening,
-          const ServerOptions& chosen)
+          std::unique_ptr<OpenDoors> its_doors, message::ServerGroup listening,
+          const ServerOptions& chosen, const SnapshotRead& read)
         : options{chosen},
+          loaded{read},
           store_kept{std::move(its_store)},
           store{*store_kept},
           gate{std::move(its_gate)},
-          resp{std::move(its_doors)},
+          doors{std::move(its_doors)},
           messages{std::move(listening)},
           service{store,
                   chosen.permitted,
@@ -97,23 +79,23 @@ struct Server::State {
                    // It has to sweep from now on.
                    .first_expiring = [this] { messages.server(0).stop(); },
                    .stats = [this] { return lines(); }}} {
+        doors->call([this] { service.note_expiring(); }, options.snapshot_file.empty()
+                                                             ? std::function<void()>{}
+                                                             : [this] { (void)save(); });
+        if (loaded.expires != 0) service.note_expiring();
         for (std::size_t thread = 0; thread < messages.size(); ++thread) {
             desks.push_back(std::make_unique<Desk>(service));
-        }
-        if (resp == nullptr) return;
-        resp->service.note_expiring = [this] { service.note_expiring(); };
-        for (std::size_t thread = 0; thread < messages.size(); ++thread) {
-            auto& part = *resp->parts.emplace_back(
-                std::make_unique<RespDoor>(resp->service, resp->listener, thread));
-            messages.server(thread).serve_beside(part.descriptor(),
-                                                 [&part] { return part.look(); });
+            doors->each_of(thread, [&](Door& part) {
+                messages.server(thread).serve_beside(part.descriptor(),
+                                                     [&part] { return part.look(); });
+            });
         }
     }
 
     /// By one of the threads, until its server is stopped.
     base::Status serve(message::Server& server, std::size_t thread,
                        const base::Deadline& deadline) {
-        if (resp == nullptr || gate->threads() == 1) return server.serve(*desks[thread], deadline);
+        if (doors->empty() || gate->threads() == 1) return server.serve(*desks[thread], deadline);
         GatedDesk desk{*desks[thread], *gate, thread};
         return server.serve(desk, deadline);
     }
@@ -131,24 +113,41 @@ struct Server::State {
         for (const Command command : timed_commands) {
             print_times(text, name_of(command), times_of(command));
         }
-        if (resp == nullptr) return text;
-        const DoorStats door = resp->stats();
-        fmt::format_to(
-            std::back_inserter(text),
-            "resp_connections {}\nresp_accepted {}\nresp_refused {}\nresp_denied {}\n"
-            "resp_commands {}\nresp_errors {}\nresp_malformed {}\nresp_slow {}\nresp_idle {}\n"
-            "resp_greedy {}\nresp_bytes_in {}\nresp_bytes_out {}\n",
-            door.connections, door.accepted, door.refused, door.denied, door.commands, door.errors,
-            door.malformed, door.slow, door.idle, door.greedy, door.bytes_in, door.bytes_out);
-        print_times(text, "resp", resp_times());
+        for (const DoorKind kind : all_doors) {
+            if (doors->address(kind) != nullptr) print_door(text, kind);
+        }
         return text;
     }
-    [[nodiscard]] ServiceTimes resp_times() const {
-        const auto all = std::make_unique<base::Histogram>();
-        if (resp != nullptr) {
-            for (const auto& part : resp->parts) all->add(part->times());
+    void print_door(std::string& text, DoorKind kind) const {
+        const DoorStats door = doors->stats(kind);
+        const std::string_view name = name_of(kind);
+        const std::pair<std::string_view, std::uint64_t> counts[] = {
+            {"connections", door.connections},
+            {"accepted", door.accepted},
+            {"refused", door.refused},
+            {"denied", door.denied},
+            {"commands", door.commands},
+            {"errors", door.errors},
+            {"malformed", door.malformed},
+            {"slow", door.slow},
+            {"idle", door.idle},
+            {"greedy", door.greedy},
+            {"bytes_in", door.bytes_in},
+            {"bytes_out", door.bytes_out}};
+        for (const auto& [count, number] : counts) {
+            fmt::format_to(std::back_inserter(text), "{}_{} {}\n", name, count, number);
         }
+        print_times(text, name, door_times(kind));
+    }
+    [[nodiscard]] ServiceTimes door_times(DoorKind kind) const {
+        const auto all = std::make_unique<base::Histogram>();
+        doors->add_times(kind, *all);
         return times_in(*all);
+    }
+    /// One at a time, as all are written aside to the same place.
+    std::uint64_t save() {
+        const std::lock_guard lock{saving};
+        return write_snapshot(store, options.snapshot_file);
     }
     [[nodiscard]] ServiceTimes times_of(Command command) const {
         const auto all = std::make_unique<base::Histogram>();
@@ -159,10 +158,12 @@ struct Server::State {
     }
 
     ServerOptions options;
+    SnapshotRead loaded;
+    std::mutex saving;
     std::unique_ptr<Store> store_kept;
     Store& store;
     std::unique_ptr<Gate> gate;
-    std::unique_ptr<RespDoors> resp;  ///< null: there is none
+    std::unique_ptr<OpenDoors> doors;
     message::ServerGroup messages;
     Service service;
     std::vector<std::unique_ptr<Desk>> desks;  ///< by thread
@@ -177,19 +178,29 @@ Server Server::listen(const connect::Address& address, ServerOptions options) {
     options.messages.max_request_bytes = longest_request;
     options.messages.service = server_service;
     check(options.doors);
+    auto store = std::make_unique<Store>(options.store);
+    SnapshotRead read;
+    if (!options.snapshot_file.empty()) read = read_snapshot(*store, options.snapshot_file);
     message::ServerGroup messages =
         message::ServerGroup::listen(address, options.messages, options.threads);
-    auto store = std::make_unique<Store>(options.store);
     auto gate = std::make_unique<Gate>(messages.size());
-    std::unique_ptr<RespDoors> resp;
-    if (options.doors.resp) resp = std::make_unique<RespDoors>(*store, *gate, options.doors);
-    return Server{std::make_unique<State>(std::move(store), std::move(gate), std::move(resp),
-                                          std::move(messages), options)};
+    auto doors = std::make_unique<OpenDoors>(*store, *gate, options.doors);
+    return Server{std::make_unique<State>(std::move(store), std::move(gate), std::move(doors),
+                                          std::move(messages), options, read)};
 }
 
 const connect::Address& Server::address() const noexcept { return state_->messages.address(); }
 Store& Server::store() noexcept { return state_->store; }
 const Store& Server::store() const noexcept { return state_->store; }
+std::uint64_t Server::save() const {
+    if (state_->options.snapshot_file.empty()) {
+        throw base::Error{base::ErrorCode::invalid_argument, "write a snapshot",
+                          "of a key-value store", "the server has no file for it",
+                          "name it in ServerOptions::snapshot_file"};
+    }
+    return state_->save();
+}
+SnapshotRead Server::loaded() const noexcept { return state_->loaded; }
 void Server::stop() noexcept { state_->messages.stop(); }
 void Server::adopt() noexcept { state_->messages.adopt(); }
 message::ServerStats Server::stats() const noexcept { return state_->messages.stats(); }
@@ -204,13 +215,11 @@ std::array<std::uint64_t, commands> Server::requests() const noexcept {
     return all;
 }
 
-const connect::Address* Server::resp_address() const noexcept {
-    return state_->resp == nullptr ? nullptr : &state_->resp->listener.address();
+const connect::Address* Server::door_address(DoorKind kind) const noexcept {
+    return state_->doors->address(kind);
 }
-DoorStats Server::resp_stats() const noexcept {
-    return state_->resp == nullptr ? DoorStats{} : state_->resp->stats();
-}
-ServiceTimes Server::resp_times() const { return state_->resp_times(); }
+DoorStats Server::door_stats(DoorKind kind) const noexcept { return state_->doors->stats(kind); }
+ServiceTimes Server::door_times(DoorKind kind) const { return state_->door_times(kind); }
 ServiceTimes Server::service_times(Command command) const { return state_->times_of(command); }
 
 base::Status Server::serve(const base::Deadline& deadline) {
@@ -242,9 +251,7 @@ base::Status Server::State::serve_and_sweep(message::Server& server,
 }
 
 base::Status Server::close(const base::Deadline& deadline) {
-    if (state_->resp != nullptr) {
-        for (const auto& part : state_->resp->parts) part->close();
-    }
+    state_->doors->close();
     return state_->messages.close(deadline);
 }
 
@@ -256,11 +263,13 @@ std::string Server::explain() const {
         state.options.store.table == TableKind::cuckoo ? "libcuckoo" : "of work 002",
         state.options.store.when_full == WhenFull::evict ? "the least recently used items go"
                                                          : "new items are refused");
-    if (state.resp != nullptr) {
-        text += fmt::format(
-            "\nRedis' protocol at {}: at most {} connections, {}",
-            state.resp->listener.address().to_string(), state.options.doors.max_connections,
-            state.options.doors.password ? "with a password" : "without a password");
+    for (const DoorKind kind : all_doors) {
+        const connect::Address* const where = state.doors->address(kind);
+        if (where == nullptr) continue;
+        text +=
+            fmt::format("\n{} protocol at {}: at most {} connections, {}", protocol_of(kind),
+                        where->to_string(), state.options.doors.max_connections,
+                        state.options.doors.password ? "with a password" : "without a password");
     }
     return text;
 }

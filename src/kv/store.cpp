@@ -20,8 +20,8 @@ SetResult Store::set(std::span<const std::byte> key, std::span<const std::byte> 
 }
 SetResult Store::set_until(std::span<const std::byte> key, std::span<const std::byte> value,
                            std::optional<base::Clock::time_point> expires_at,
-                           std::optional<Version> if_version) noexcept {
-    return state_->engine.set_until(key, value, expires_at, if_version);
+                           std::optional<Version> if_version, std::uint64_t note) noexcept {
+    return state_->engine.set_until(key, value, expires_at, if_version, note);
 }
 Outcome Store::erase(std::span<const std::byte> key, std::optional<Version> if_version) noexcept {
     return state_->engine.erase(key, if_version);

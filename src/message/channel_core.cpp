@@ -98,6 +98,7 @@ base::Status Channel::Core::make_room(std::size_t size) noexcept {
 
 base::Status Channel::Core::find_room(std::size_t size) noexcept {
     forget_room();
+    lacks_room = false;
     if (ended_sending != base::Status::ok) return ended_sending;
     if (size > max_piece()) return base::Status::too_large;
     // What is to be sent waits for the end of its batch, unless its slots or its places are needed.
@@ -162,6 +163,7 @@ base::Status Channel::Core::look_for_room(std::uint64_t needed) noexcept {
 
 base::Status Channel::Core::found_full() noexcept {
     ++counts.full;
+    lacks_room = true;
     if (link.peer() == connect::PeerState::alive) [[likely]]
         return base::Status::full;
     return lost_or_closed();
@@ -204,7 +206,7 @@ void Channel::Core::wake_peer() noexcept {
 base::Status Channel::Core::tell_peer() noexcept {
     if (incoming.has_value()) pass_slot();
     if (reader.position() - credited >= credit_due) return_credit();
-    if (peer_sleeps()) wake_peer();
+    if (peer_waits_for_room()) wake_peer();
     return base::Status::ok;
 }
 
@@ -215,14 +217,16 @@ void Channel::Core::return_credit() noexcept {
         credited = told = position;
     }
     published = position;
-    if (bell.publish(Progress::pack(writer.position(), position))) wake_peer();
+    (void)bell.publish(Progress::pack(writer.position(), position));
+    if (bell.peer_waits_for_room()) wake_peer();
 }
 
 void Channel::Core::publish() noexcept {
     published = reader.position();
     base::telling_peers();
     page().consumed.store(ring::PositionWord::pack(published));
-    if (bell.publish(Progress::pack(writer.position(), published))) wake_peer();
+    (void)bell.publish(Progress::pack(writer.position(), published));
+    if (bell.peer_waits_for_room()) wake_peer();
 }
 
 base::Status Channel::Core::send_close() noexcept {

@@ -162,6 +162,9 @@ struct Channel::Core {
 
       private:
         bool is_news(std::uint64_t progress) noexcept override { return core_->is_news(progress); }
+        [[nodiscard]] bool awaits_room() const noexcept override {
+            return core_->waiting_for_room || core_->wants_room || core_->lacks_room;
+        }
         /// Each message that the peer has read is progress (Core::released).
         [[nodiscard]] bool is_rung_for_all() const noexcept override { return core_->fences_here; }
         bool take_told() noexcept override {
@@ -439,7 +442,7 @@ struct Channel::Core {
         ControlPage& own = *own_page;
         own.consumed.store(ring::PositionWord::pack(position));
         own.wake_up.progress.store(sent_half | Progress::units(position));
-        return position - credited >= steps * credit_step || peer_sleeps();
+        return position - credited >= steps * credit_step || peer_waits_for_room();
     }
 
     // --- room that messages tell of: how far their sender has read its own ring. A hint, as
@@ -470,10 +473,10 @@ struct Channel::Core {
     }
     /// Behind progress that was stored. Over a network there is no fence between the two: a sleeper
     /// that this misses is found by look_around or return_credit.
-    [[nodiscard, gnu::always_inline]] bool peer_sleeps() const noexcept {
+    [[nodiscard, gnu::always_inline]] bool peer_waits_for_room() const noexcept {
         if (fences_here) [[unlikely]]
             base::full_fence();
-        return bell.peer_sleeps();
+        return bell.peer_waits_for_room();
     }
     /// `ok`, as the last thing that a receiving call does.
     [[gnu::noinline]] base::Status tell_peer() noexcept;
@@ -589,6 +592,7 @@ struct Channel::Core {
     std::uint64_t secret = 0;             ///< of the frames that this end sends
     ring::CounterPull pull;
     bool waiting_for_room = false;
+    bool lacks_room = false;  ///< the last attempt to send found none
     bool wants_room =
         false;  ///< the last attempt to send found none, and the descriptor is to tell
     std::size_t wanted_size = 0;

@@ -190,13 +190,14 @@ void Dispatcher::State::fall_asleep(Server& server) {
 void Dispatcher::State::wake(Server& server) {
     if (server.readiness == nullptr) return;
     Channel::Core& core = ClientAccess::core(server.client);
-    server.readiness->end(*core.sleeper);
-    core.sleeper->retract();  // what came without an announcement is taken, too
+    if (!server.readiness->end(*core.sleeper)) {
+        core.sleeper->retract();  // what came without an announcement is taken, too
+        // Told once, by the socket: the next look finds it.
+        (void)core.link.peer_now();
+    }
     core.falls_asleep = false;
     core.wants_room = false;
     server.readiness->hush();
-    // Told once, by the socket: the next look finds it.
-    (void)core.link.peer_now();
 }
 
 void Dispatcher::State::check_thread() const {

@@ -39,14 +39,16 @@ void Server::State::look_at_kernel() {
 void Server::State::became_readable(Peer& peer) {
     Channel::Core& core = peer.line->core();
     // It rings no more from here on, so it is looked at.
-    peer.readiness->end(*core.sleeper);
-    core.sleeper->retract();  // what came without an announcement is taken, too
+    if (!peer.readiness->end(*core.sleeper)) {
+        core.sleeper->retract();  // what came without an announcement is taken, too
+        (void)core.link.peer_now();
+    }
     core.falls_asleep = false;
     peer.readiness->hush();
     activate(peer);
     if (!peer.is_paused) mailboxes.looked(peer.id.place, core.reader);
     mailboxes.remind(peer.id.place);
-    if (core.link.peer_now() == connect::PeerState::alive) return;
+    if (core.link.peer_so_far() == connect::PeerState::alive) return;
     // What it sent before its end is served before it.
     if (peer.line->has_fetched()) return tell(peer);
     Piece piece;

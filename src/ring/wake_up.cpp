@@ -84,17 +84,21 @@ bool Sleeper::take_events() noexcept {
 }
 
 void Sleeper::announce() noexcept {
+    if (!is_wide_enough()) standing_ = false;
     if (!standing_) {
         // A READ posted before this announcement must not be taken for the one behind it.
         if (progress_.pending() && !progress_.poll()) return;
         const std::uint64_t next = generation_ + 1;
-        const ibv_sge slice{reinterpret_cast<std::uint64_t>(&next), sizeof next, 0};
+        const bool is_for_room = awaits_room();
+        const std::uint64_t flag = next | (is_for_room ? 0 : waits_for_no_room);
+        const ibv_sge slice{reinterpret_cast<std::uint64_t>(&flag), sizeof flag, 0};
         if (window_->post(
                 verbs::Write{.from = {&slice, 1}, .to = flag_, .flags = verbs::SendFlags::inlined},
                 far_fences_ ? Signal::now : Signal::when_due) != base::Status::ok) {
             return;
         }
         generation_ = next;
+        is_for_room_ = is_for_room;
         standing_ = true;
         confirmed_ = false;
         fenced_ = !far_fences_;
@@ -116,7 +120,7 @@ void Sleeper::prepare() {
     announce();
     // Devices that complete at once are not asked to wake us for our own READ.
     (void)window_->reap();
-    LinkParker::prepare();
+    arm(window_->awaits_completion());
 }
 
 Sleeper::Rest Sleeper::settle() {
@@ -131,6 +135,8 @@ Sleeper::Rest Sleeper::settle() {
     if (!fenced_ && window_->done(flag_ticket_)) return Rest::look;  // prepare() goes on with it
     // Not standing and not rung: the announcement found no slot.
     if (!standing_) return rung ? Rest::look : Rest::nap;
+    // The look behind prepare() found that room is lacking.
+    if (!is_wide_enough()) return Rest::look;
     if (!confirmed_ && progress_.poll()) {
         // It is published but not here yet. It arrives soon, and maybe without an event.
         if (is_news(progress_.value())) return Rest::nap;
@@ -139,6 +145,8 @@ Sleeper::Rest Sleeper::settle() {
     // The READ found no slot.
     if (!confirmed_ && fenced_ && !progress_.pending()) return Rest::nap;
     if (events_were_taken()) return Rest::look;
+    // Posted by the look behind prepare(): it is to raise an event, too.
+    if (window_->awaits_completion() && !sends_are_armed()) return Rest::look;
     // Not confirmed: sleeps until the WRITE of the flag or the READ completes, and parks again.
     ++sleeps_;
     return Rest::sleep;

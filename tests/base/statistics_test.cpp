@@ -123,42 +123,6 @@ TEST(StatisticsPage, TellsCountersGaugesAndHistogramsApart) {
     EXPECT_EQ(pages[0].histograms[1].most, 64U);
 }
 
-TEST(StatisticsPage, NamesTheStatesThatItsValuesMean) {
-    const std::string_view weathers[] = {"fair", "foul"};
-    const std::string_view tides[] = {"low", "rising", "high"};
-    const std::vector<Figure> figures{{"fish", FigureKind::counter},
-                                      {"weather", FigureKind::state, weathers},
-                                      {"tide", FigureKind::state, tides},
-                                      {"boats", FigureKind::gauge},
-                                      {"catch", FigureKind::histogram}};
-    StatisticsPage page{"states", figures};
-    using States = std::vector<std::pair<std::string, std::string>>;
-    ASSERT_EQ(pages_titled("states").size(), 1U);
-    EXPECT_EQ(pages_titled("states")[0].states, (States{{"weather", "fair"}, {"tide", "low"}}));
-    page.set(std::vector<std::uint64_t>{1, 2, 3}, 1);
-    page.histogram(0).record(9);
-    EXPECT_EQ(page.read(), (Counters{{"fish", 0}, {"weather", 1}, {"tide", 2}, {"boats", 3}}));
-    const auto pages = pages_titled("states");
-    ASSERT_EQ(pages.size(), 1U);
-    EXPECT_EQ(pages[0].states, (States{{"weather", "foul"}, {"tide", "high"}}));
-    EXPECT_EQ(pages[0].gauges, (Counters{{"boats", 3}}));
-    EXPECT_EQ(pages[0].histograms.at(0).most, 9U);
-    page.counter(2).set(3);
-    EXPECT_EQ(pages_titled("states").at(0).states.at(1).second, "unknown");
-}
-
-TEST(StatisticsPage, RefusesStatesWithoutNamesAndNamesOfStatesForOtherThings) {
-    const std::string_view names[] = {"on", "off"};
-    const std::string too_long(56, 'n');
-    const std::string_view long_names[] = {too_long};
-    EXPECT_THROW((StatisticsPage{"no names", std::vector<Figure>{{"a", FigureKind::state}}}),
-                 Error);
-    EXPECT_THROW((StatisticsPage{"no state", std::vector<Figure>{{"a", FigureKind::gauge, names}}}),
-                 Error);
-    EXPECT_THROW(
-        (StatisticsPage{"long", std::vector<Figure>{{"a", FigureKind::state, long_names}}}), Error);
-}
-
 TEST(StatisticsPage, HasHistogramsBehindAllOthers) {
     const std::vector<Figure> figures{{"latency", FigureKind::histogram}, {"items"}};
     EXPECT_THROW((StatisticsPage{"order", figures}), Error);
@@ -428,8 +392,8 @@ TEST(StatisticsPage, IsReadInBoundsWhenNamesHaveNoEnd) {
 }
 
 TEST(StatisticsPage, IsPassedOverWhenAValueIsOfAKindWithoutRoomOrOfNone) {
-    // A histogram is longer than the page, the state has no names, the name of one no state.
-    for (const unsigned kind : {2U, 3U, 4U, 5U, 255U}) {
+    // A histogram is longer than the page.
+    for (const unsigned kind : {2U, 3U, 255U}) {
         auto bytes = good_file();
         bytes[184] = static_cast<unsigned char>(kind);
         const Forgery forgery{bytes, all_seals};

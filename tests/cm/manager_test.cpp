@@ -308,6 +308,31 @@ TEST_F(Commands, TellQueuePairsOfEachOther) {
     EXPECT_EQ(client.queue_pair(ends.active, 77, there), EINVAL);
 }
 
+TEST_F(Commands, GiveQueuePairsTheAckTimeoutThatTheProgramWants) {
+    listener();
+    const std::uint32_t active = client.create(2);
+    ASSERT_EQ(client.set_option(active, RDMA_OPTION_ID_ACK_TIMEOUT, 21, 1), 0);
+    ASSERT_EQ(client.resolve(active, address("127.0.0.1", port)), 0);
+    ASSERT_EQ(client.resolve_route(active), 0);
+    ASSERT_EQ(client.connect(active), 0);
+    const auto request = server.event();
+    ib_uverbs_qp_attr here{};
+    ASSERT_EQ(server.queue_pair(request.id, IBV_QPS_RTS, here), 0);
+    EXPECT_EQ(here.timeout, 21);  // the request says how long its sender waits
+    ASSERT_EQ(server.set_option(request.id, RDMA_OPTION_ID_ACK_TIMEOUT, 9, 1), 0);
+    ASSERT_EQ(server.queue_pair(request.id, IBV_QPS_RTS, here), 0);
+    EXPECT_EQ(here.timeout, 9);
+    ASSERT_EQ(server.accept(request.id, 3), 0);
+    while (client.event().event != connect_response) {
+    }
+    ib_uverbs_qp_attr there{};
+    ASSERT_EQ(client.queue_pair(active, IBV_QPS_RTS, there), 0);
+    EXPECT_EQ(there.timeout, 21);
+    EXPECT_EQ(client.set_option(active, RDMA_OPTION_ID_ACK_TIMEOUT, 32, 1), EINVAL);
+    const std::uint32_t datagrams = client.create(4, RDMA_PS_UDP);
+    EXPECT_EQ(client.set_option(datagrams, RDMA_OPTION_ID_ACK_TIMEOUT, 21, 1), EINVAL);
+}
+
 TEST_F(Commands, RefuseWhatTheKernelRefuses) {
     rdma_ucm_create_id_resp answer{};
     EXPECT_EQ(client.command(23, rdma_ucm_disconnect{}), EINVAL);
@@ -334,13 +359,15 @@ TEST_F(Commands, RefuseWhatTheKernelRefuses) {
     ib_uverbs_qp_attr attributes{};
     EXPECT_EQ(client.queue_pair(id, IBV_QPS_INIT, attributes), EINVAL);  // of no device
     EXPECT_EQ(client.bind(id, {}), EINVAL);                              // of no family
-    EXPECT_EQ(client.bind(id, address("192.0.2.254", 0)), ENODEV);
-    EXPECT_EQ(client.bind(id, address("239.1.2.3", 0)), ENODEV);  // a group's
+    EXPECT_EQ(client.bind(id, address("192.0.2.254", 0)), EADDRNOTAVAIL);
+    EXPECT_EQ(client.bind(id, address("239.1.2.3", 0)), EADDRNOTAVAIL);
     EXPECT_EQ(client.bind(id, address("127.0.0.1", 0)), 0);
     EXPECT_EQ(client.bind(id, address("127.0.0.1", 0)), EINVAL);  // it is bound
     EXPECT_EQ(client.listen(id), 0);
     EXPECT_EQ(client.listen(id), EINVAL);
     EXPECT_EQ(client.set_option(id, 99, 1), ENOSYS);
+    rdma_ucm_set_option nowhere{8, id, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, 1};
+    EXPECT_EQ(client.command(RDMA_USER_CM_CMD_SET_OPTION, nowhere), EFAULT);
     EXPECT_EQ(client.set_option(id, RDMA_OPTION_ID_REUSEADDR, 1, 1), EINVAL);
     EXPECT_EQ(client.set_option(id, RDMA_OPTION_ID_REUSEADDR, 1), EINVAL);  // it listens
 }
@@ -420,9 +447,15 @@ TEST_F(Commands, RefusePrivateDataForWhichThereIsNoRoom) {
     EXPECT_EQ(client.connect(id, std::string(56, 'x')), 0);  // it may be tried again
     const auto request = server.event();
     EXPECT_EQ(request.event, connect_request);
-    EXPECT_EQ(server.accept(request.id, 3, std::string(197, 'x')), EINVAL);
     EXPECT_EQ(server.reject(request.id, std::string(149, 'x')), EINVAL);
     EXPECT_EQ(server.reject(request.id, std::string(148, 'x')), 0);
+    while (client.event().event != rejected) {
+    }
+    client.request(4, port);
+    EXPECT_EQ(server.accept(server.event().id, 3, std::string(197, 'x')), EINVAL);
+    const auto refused = client.event();  // it does not wait for an answer that will not come
+    EXPECT_EQ(refused.event, rejected);
+    EXPECT_EQ(refused.status, 28U);
 }
 
 TEST_F(Commands, MakeTheDescriptorReadableWhileAnEventIsQueued) {
@@ -609,6 +642,33 @@ TEST_F(Commands, ShareAPortUntilOneListens) {
     EXPECT_EQ(server.listen(one), 0);
     client.request(2, port);
     EXPECT_EQ(server.event().event, connect_request);
+}
+
+TEST_F(Commands, ShareAPortThatNobodyNamed) {
+    const std::uint32_t one = server.create(1);
+    const std::uint32_t other = client.create(2);
+    ASSERT_EQ(server.set_option(one, RDMA_OPTION_ID_REUSEADDR, 1), 0);
+    ASSERT_EQ(server.bind(one, address("127.0.0.1", 0)), 0);
+    rdma_ucm_query body{};
+    body.id = one;
+    rdma_ucm_query_route_resp answer{};
+    ASSERT_EQ(server.command(RDMA_USER_CM_CMD_QUERY_ROUTE, body, answer), 0);
+    const std::uint16_t at = ntohs(answer.src_addr.sin6_port);
+    EXPECT_EQ(answer.dst_addr.sin6_family, AF_INET);
+    EXPECT_EQ(client.bind(other, address("127.0.0.1", at)), EADDRINUSE);
+    ASSERT_EQ(client.set_option(other, RDMA_OPTION_ID_REUSEADDR, 1), 0);
+    EXPECT_EQ(client.bind(other, address("127.0.0.1", at)), 0);
+}
+
+TEST_F(Commands, ShareAPortThatIsBound) {
+    const std::uint32_t one = server.create(1);
+    const std::uint32_t other = client.create(2);
+    ASSERT_EQ(server.bind(one, address("127.0.0.1", port)), 0);
+    ASSERT_EQ(client.set_option(other, RDMA_OPTION_ID_REUSEADDR, 1), 0);
+    EXPECT_EQ(client.bind(other, address("127.0.0.1", port)), EADDRINUSE);
+    ASSERT_EQ(server.set_option(one, RDMA_OPTION_ID_REUSEADDR, 1), 0);
+    EXPECT_EQ(client.bind(other, address("127.0.0.1", port)), 0);
+    EXPECT_EQ(server.listen(one), EADDRINUSE);
 }
 
 TEST_F(Commands, GoPastAnotherUsersListener) {

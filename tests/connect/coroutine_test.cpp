@@ -149,7 +149,7 @@ TEST(Task, SleepsSideBySideWithOthers) {
     std::vector<base::Clock::time_point> order;  // of those that are awake, when each was due
     const auto sleeper = [](std::vector<base::Clock::time_point>& into, auto time) -> Task<> {
         const auto due = base::Clock::now() + time;
-        co_await base::sleep_until(Deadline::at(due));
+        (void)co_await base::sleep_until(Deadline::at(due));
         EXPECT_GE(base::Clock::now(), due);
         into.push_back(due);
     };

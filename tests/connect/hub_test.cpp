@@ -48,6 +48,18 @@ TEST(Hub, CallsForADescriptorAsLongAsItIsReadable) {
     EXPECT_EQ(hub.turn(), 0U);
 }
 
+TEST(Hub, ThatSleepsAtOnceAsksTheKernelOnce) {
+    Hub hub{Hub::Options{.wait = base::WaitPolicy::blocking()}};
+    Lamp lamp;
+    hub.add(lamp.descriptor(), [&] { lamp.quench(); });
+    EXPECT_EQ(hub.rest(base::Deadline::after(0ms)), base::Status::timed_out);
+    EXPECT_EQ(hub.stats().looks, 1U);
+    lamp.light();
+    EXPECT_EQ(hub.rest(base::Deadline::after(0ms)), base::Status::ok);
+    EXPECT_EQ(hub.stats().looks, 2U);
+    EXPECT_EQ(hub.turn(), 1U);
+}
+
 TEST(Hub, TellsOtherProcessesWhatItDoesAndHowLongItsTurnsTake) {
     Hub hub;
     Lamp lamp;

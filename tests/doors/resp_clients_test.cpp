@@ -14,22 +14,6 @@
 namespace millrace::kv {
 namespace {
 
-/// What a program says, and how it ends.
-struct Said {
-    std::string text;
-    test::Exit exit;
-};
-Said run(std::vector<std::string> command) {
-    test::ChildProcess process = test::ChildProcess::start_program(std::move(command));
-    process.close_input();
-    std::string text = process.read_all(std::chrono::seconds{60});
-    return {std::move(text), process.wait()};
-}
-
-bool is_installed(const char* program) {
-    return ::access((std::string{"/usr/bin/"} + program).c_str(), X_OK) == 0;
-}
-
 TEST(RespClients, AreServedByRedisCli) {
     if (!is_installed("redis-cli")) GTEST_SKIP() << "redis-cli: scripts/install-dependencies test";
     const DoorServing serving;
@@ -60,7 +44,7 @@ TEST(RespClients, AreServedByRedisBenchmark) {
         EXPECT_TRUE(said.exit.success()) << said.text;
         EXPECT_NE(said.text.find("MSET (10 keys): "), std::string::npos) << said.text;
     }
-    const DoorStats stats = serving.server().resp_stats();
+    const DoorStats stats = serving.server().door_stats(DoorKind::resp);
     EXPECT_GE(stats.commands, 2U * 5 * 20'000);
     EXPECT_EQ(stats.errors, 0U);
 }

@@ -15,26 +15,9 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-ServerOptions of_threads(std::uint32_t count) {
-    ServerOptions options;
-    options.threads.count = count;
-    return options;
-}
-
-std::string value_by(Client& client, std::string_view key) {
-    std::string value = "none";
-    (void)client.get(
-        bytes(key),
-        [&](std::span<const std::byte> found) {
-            value.assign(reinterpret_cast<const char*>(found.data()), found.size());
-        },
-        in_time());
-    return value;
-}
-
 TEST(RespDoor, HasTheSameDataAsOurOwnClient) {
     DoorServing serving;
-    RawClient theirs = serving.client();
+    RawClient theirs{serving};
     Client ours = serving.own_client();
     EXPECT_EQ(theirs.ask({"set", "name", "a value"}), "+OK\r\n");
     EXPECT_EQ(value_by(ours, "name"), "a value");
@@ -47,7 +30,7 @@ TEST(RespDoor, HasTheSameDataAsOurOwnClient) {
 
 TEST(RespDoor, LetsExpireWhatEitherSideHasSet) {
     DoorServing serving;
-    RawClient theirs = serving.client();
+    RawClient theirs{serving};
     Client ours = serving.own_client();
     SetOptions hour;
     hour.expires_after = std::chrono::hours{1};
@@ -67,7 +50,7 @@ TEST(RespDoor, LetsExpireWhatEitherSideHasSet) {
 
 TEST(RespDoor, AnswersAPipelineOfAMillionCommands) {
     DoorServing serving;
-    RawClient client = serving.client();
+    RawClient client{serving};
     constexpr int count = 1'000'000;
     std::thread sender{[&] {
         std::string some;
@@ -83,7 +66,7 @@ TEST(RespDoor, AnswersAPipelineOfAMillionCommands) {
 
 TEST(RespDoor, TakesAllOfAPipelineWhoseClientReadsAtItsEnd) {
     DoorServing serving;
-    RawClient client = serving.client();
+    RawClient client{serving};
     std::string all;
     for (int i = 0; i < 300'000; ++i) all += "PING\r\n";
     ASSERT_TRUE(client.send(all));
@@ -92,7 +75,7 @@ TEST(RespDoor, TakesAllOfAPipelineWhoseClientReadsAtItsEnd) {
 
 TEST(RespDoor, TakesARequestAByteAtATime) {
     DoorServing serving;
-    RawClient client = serving.client();
+    RawClient client{serving};
     const std::string value(5000, 'v');
     for (const char byte : request_of({"set", "k", value})) {
         ASSERT_TRUE(client.send(std::string_view{&byte, 1}));
@@ -103,7 +86,7 @@ TEST(RespDoor, TakesARequestAByteAtATime) {
 
 TEST(RespDoor, CarriesTheLongestValueAndRefusesALongerOne) {
     DoorServing serving;
-    RawClient client = serving.client();
+    RawClient client{serving};
     const std::string value(longest_value, 'v');
     EXPECT_EQ(client.ask({"set", "k", value}), "+OK\r\n");
     EXPECT_EQ(client.ask({"get", "k"}), "$1048576\r\n" + value + "\r\n");
@@ -121,7 +104,7 @@ TEST(RespDoor, HoldsLittleForWhoSaysThatMuchWillCome) {
     constexpr std::size_t count = 100;
     std::vector<RawClient> liars;
     for (std::size_t i = 0; i < count; ++i) {
-        liars.push_back(serving.client());
+        liars.push_back(RawClient{serving});
         ASSERT_TRUE(liars.back().send(lie));
     }
     ASSERT_TRUE(serving.counts(
@@ -131,18 +114,18 @@ TEST(RespDoor, HoldsLittleForWhoSaysThatMuchWillCome) {
     for (RawClient& liar : liars) ASSERT_TRUE(liar.send("d"));
     ASSERT_TRUE(serving.counts(
         [](const DoorStats& stats) { return stats.bytes_in == count * (lie.size() + 1); }));
-    EXPECT_EQ(serving.client().ask({"ping"}), "+PONG\r\n");
-    EXPECT_EQ(serving.server().resp_stats().greedy, 0U);
+    EXPECT_EQ(RawClient{serving}.ask({"ping"}), "+PONG\r\n");
+    EXPECT_EQ(serving.server().door_stats(DoorKind::resp).greedy, 0U);
 }
 
 TEST(RespDoor, ServesOthersWhereAClientDiesInTheMiddle) {
     DoorServing serving;
-    RawClient client = serving.client();
+    RawClient client{serving};
     std::mt19937 random{7};
     const std::string request =
         request_of({"multi"}) + request_of({"mset", "a", "1", "b", "2"}) + request_of({"exec"});
     for (int i = 0; i < 500; ++i) {
-        RawClient victim = serving.client();
+        RawClient victim{serving};
         (void)victim.send(request.substr(0, random() % (request.size() + 1)));
         victim.end();
         ASSERT_EQ(client.ask({"ping"}), "+PONG\r\n");
@@ -152,7 +135,7 @@ TEST(RespDoor, ServesOthersWhereAClientDiesInTheMiddle) {
 
 TEST(RespDoor, GivesItsLastAnswersToWhoSaysNoMore) {
     DoorServing serving;
-    RawClient client = serving.client();
+    RawClient client{serving};
     ASSERT_TRUE(client.send("PING\r\nPING\r\n"));
     ::shutdown(client.descriptor(), SHUT_WR);
     EXPECT_EQ(client.rest(), "+PONG\r\n+PONG\r\n");
@@ -163,8 +146,8 @@ TEST(RespDoor, ClosesWhoDoesNotReadAndCountsIt) {
     options.doors.max_unread_bytes = longest_value;
     options.doors.patience = milliseconds{200};
     DoorServing serving{options};
-    RawClient slow = serving.client();
-    RawClient other = serving.client();
+    RawClient slow{serving};
+    RawClient other{serving};
     ASSERT_EQ(other.ask({"set", "k", std::string(100'000, 'v')}), "+OK\r\n");
     std::string many;
     for (int i = 0; i < 100; ++i) many += request_of({"get", "k"});
@@ -172,21 +155,21 @@ TEST(RespDoor, ClosesWhoDoesNotReadAndCountsIt) {
     ASSERT_TRUE(serving.counts([](const DoorStats& stats) { return stats.slow == 1; }));
     EXPECT_EQ(other.ask({"ping"}), "+PONG\r\n");
     // The same for one that reads: all of it.
-    RawClient reader = serving.client();
+    RawClient reader{serving};
     ASSERT_TRUE(reader.send(many));
     for (int i = 0; i < 100; ++i) ASSERT_EQ(reader.answer().size(), std::size_t{100'011});
-    EXPECT_EQ(serving.server().resp_stats().slow, 1U);
+    EXPECT_EQ(serving.server().door_stats(DoorKind::resp).slow, 1U);
 }
 
 TEST(RespDoor, ClosesWhoAsksForAnAnswerThatIsTooLong) {
     ServerOptions options;
     options.doors.max_unread_bytes = longest_value;
     DoorServing serving{options};
-    RawClient client = serving.client();
+    RawClient client{serving};
     ASSERT_EQ(client.ask({"set", "k", std::string(longest_value, 'v')}), "+OK\r\n");
     (void)client.send(request_of({"mget", "k", "k", "k"}));
     EXPECT_TRUE(serving.counts([](const DoorStats& stats) { return stats.slow == 1; }));
-    RawClient next = serving.client();
+    RawClient next{serving};
     EXPECT_EQ(next.ask({"ping"}), "+PONG\r\n");
 }
 
@@ -194,7 +177,7 @@ TEST(RespDoor, SendsLongAnswersInAPipelineToWhoReads) {
     ServerOptions options;
     options.doors.max_unread_bytes = longest_value;
     DoorServing serving{options};
-    RawClient client = serving.client();
+    RawClient client{serving};
     const std::string value(100'000, 'v');
     ASSERT_EQ(client.ask({"set", "k", value}), "+OK\r\n");
     // Each answer is shorter than two of what may be unread; two of them are not.
@@ -203,7 +186,7 @@ TEST(RespDoor, SendsLongAnswersInAPipelineToWhoReads) {
     const std::string request = request_of(words);
     ASSERT_TRUE(client.send(request + request + request + request));
     for (int i = 0; i < 4; ++i) ASSERT_GT(client.answer().size(), 18 * value.size());
-    EXPECT_EQ(serving.server().resp_stats().slow, 0U);
+    EXPECT_EQ(serving.server().door_stats(DoorKind::resp).slow, 0U);
 }
 
 TEST(RespDoor, ClosesWhoHoldsMuchWhereAllHoldTooMuch) {
@@ -214,19 +197,19 @@ TEST(RespDoor, ClosesWhoHoldsMuchWhereAllHoldTooMuch) {
     const std::string half =
         request_of({"set", "k", std::string(longest_value, 'v')}).substr(0, 900'000);
     for (int i = 0; i < 12; ++i) {
-        clients.push_back(serving.client());
+        clients.push_back(RawClient{serving});
         (void)clients.back().send(half);
     }
     EXPECT_TRUE(serving.counts([](const DoorStats& stats) { return stats.greedy != 0; }));
     // So is who queues without end.
     clients.clear();
-    RawClient queuing = serving.client();
+    RawClient queuing{serving};
     ASSERT_EQ(queuing.ask({"multi"}), "+OK\r\n");
     const std::string set = request_of({"set", "k", std::string(500'000, 'v')});
     for (int i = 0; i < 20 && queuing.send(set); ++i) {
     }
     EXPECT_NE(queuing.rest().find("+QUEUED"), std::string::npos);
-    RawClient next = serving.client();
+    RawClient next{serving};
     EXPECT_EQ(next.ask({"ping"}), "+PONG\r\n");
 }
 
@@ -234,18 +217,18 @@ TEST(RespDoor, ClosesWhoDoesNotReadWhereAllHoldTooMuch) {
     ServerOptions options;
     options.doors.max_held_bytes = std::size_t{4} << 20;
     DoorServing serving{options};
-    RawClient other = serving.client();
+    RawClient other{serving};
     ASSERT_EQ(other.ask({"set", "k", std::string(longest_value, 'v')}), "+OK\r\n");
     std::string many;
     for (int i = 0; i < 20; ++i) many += request_of({"get", "k"});
     std::vector<RawClient> slow;
     for (int i = 0; i < 8; ++i) {
-        slow.push_back(serving.client());
+        slow.push_back(RawClient{serving});
         ASSERT_TRUE(slow.back().send(many));
     }
     // None may leave its 20 MiB there, though each may as far as it alone goes.
     EXPECT_TRUE(serving.counts([](const DoorStats& stats) { return stats.greedy == 8; }));
-    EXPECT_LT(serving.server().resp_stats().commands, 1U + 8 * 20);
+    EXPECT_LT(serving.server().door_stats(DoorKind::resp).commands, 1U + 8 * 20);
     EXPECT_EQ(other.ask({"ping"}), "+PONG\r\n");
 }
 
@@ -253,15 +236,15 @@ TEST(RespDoor, TakesAtMostSoManyConnections) {
     ServerOptions options;
     options.doors.max_connections = 2;
     DoorServing serving{options};
-    RawClient first = serving.client();
-    RawClient second = serving.client();
+    RawClient first{serving};
+    RawClient second{serving};
     ASSERT_EQ(first.ask({"ping"}), "+PONG\r\n");
     ASSERT_EQ(second.ask({"ping"}), "+PONG\r\n");
-    EXPECT_EQ(serving.client().rest(), "-ERR max number of clients reached\r\n");
+    EXPECT_EQ(RawClient{serving}.rest(), "-ERR max number of clients reached\r\n");
     EXPECT_TRUE(serving.counts([](const DoorStats& stats) { return stats.refused == 1; }));
     second.end();
     ASSERT_TRUE(serving.counts([](const DoorStats& stats) { return stats.connections == 1; }));
-    RawClient third = serving.client();
+    RawClient third{serving};
     EXPECT_EQ(third.ask({"ping"}), "+PONG\r\n");
 }
 
@@ -269,8 +252,8 @@ TEST(RespDoor, ClosesWhoAsksForNothingHoweverItTrickles) {
     ServerOptions options;
     options.doors.idle_timeout = seconds{1};
     DoorServing serving{options};
-    RawClient silent = serving.client();
-    RawClient loris = serving.client();
+    RawClient silent{serving};
+    RawClient loris{serving};
     const auto deadline = in_time();
     // A request that never is whole is none.
     while (loris.send("*") && loris.has_more(10) == false) ASSERT_FALSE(deadline.expired());
@@ -283,7 +266,7 @@ TEST(RespDoor, WantsThePasswordFirst) {
     ServerOptions options;
     options.doors.password = connect::Secret{std::string_view{"a long and secret word"}};
     DoorServing serving{options};
-    RawClient client = serving.client();
+    RawClient client{serving};
     EXPECT_EQ(client.ask({"get", "k"}), "-NOAUTH Authentication required.\r\n");
     EXPECT_EQ(client.ask({"hello", "3"}),
               "-NOAUTH HELLO must be called with the client already authenticated, otherwise the "
@@ -299,25 +282,25 @@ TEST(RespDoor, WantsThePasswordFirst) {
     EXPECT_EQ(client.ask({"get", "k"}), "-NOAUTH Authentication required.\r\n");
     EXPECT_EQ(client.ask({"auth", "a long and secret word"}), "+OK\r\n");
     EXPECT_EQ(client.ask({"get", "k"}), "$-1\r\n");
-    EXPECT_EQ(serving.server().resp_stats().denied, 6U);
+    EXPECT_EQ(serving.server().door_stats(DoorKind::resp).denied, 6U);
     // What is known of it ends with RESET.
     EXPECT_EQ(client.ask({"reset"}), "+RESET\r\n");
     EXPECT_EQ(client.ask({"get", "k"}), "-NOAUTH Authentication required.\r\n");
-    RawClient greeted = serving.client();
+    RawClient greeted{serving};
     const std::string hello =
         greeted.ask({"hello", "3", "auth", "default", "a long and secret word", "setname", "me"});
     EXPECT_EQ(hello.substr(0, 4), "%7\r\n");
     EXPECT_EQ(greeted.ask({"client", "getname"}), "$2\r\nme\r\n");
     // A stranger may not say much.
-    RawClient stranger = serving.client();
+    RawClient stranger{serving};
     ASSERT_TRUE(stranger.send("*100\r\n"));
     EXPECT_EQ(stranger.rest(), "-ERR Protocol error: unauthenticated multibulk length\r\n");
 }
 
 TEST(RespDoor, ScansEveryKeyThatIsThereAllTheWhileHoweverItsValueChanges) {
     DoorServing serving;
-    RawClient client = serving.client();
-    RawClient other = serving.client();
+    RawClient client{serving};
+    RawClient other{serving};
     constexpr int keys = 3000;
     for (int i = 0; i < keys; ++i) {
         (void)client.ask({"set", "key:" + std::to_string(i), std::string(1000, 'v')});
@@ -347,7 +330,7 @@ TEST(RespDoor, ScansInPiecesHoweverMuchItsWalkMayHaveMissed) {
     ServerOptions options;
     options.doors.max_unread_bytes = longest_value;
     DoorServing serving{options};
-    RawClient client = serving.client();
+    RawClient client{serving};
     constexpr int keys = 40'000;
     const auto set_all = [&](const std::string& value) {
         Words words{"mset"};
@@ -379,7 +362,7 @@ TEST(RespDoor, ScansInPiecesHoweverMuchItsWalkMayHaveMissed) {
 
 TEST(RespDoor, PicksAboutEveryKeyAsOften) {
     DoorServing serving;
-    RawClient client = serving.client();
+    RawClient client{serving};
     EXPECT_EQ(client.ask({"randomkey"}), "$-1\r\n");
     for (int i = 0; i < 20; ++i) (void)client.ask({"set", "k" + std::to_string(i), "v"});
     std::set<std::string> met;
@@ -389,7 +372,7 @@ TEST(RespDoor, PicksAboutEveryKeyAsOften) {
 
 TEST(RespDoor, SetsNoneOfSeveralNewKeysWhereTheStoreIsFull) {
     DoorServing serving;
-    RawClient client = serving.client();
+    RawClient client{serving};
     const std::string value(50'000, 'v');
     ASSERT_EQ(client.ask({"set", "small", "1"}), "+OK\r\n");  // there is room for others as small
     std::string answer = "+OK\r\n";
@@ -404,8 +387,8 @@ TEST(RespDoor, SetsNoneOfSeveralNewKeysWhereTheStoreIsFull) {
 
 TEST(RespDoor, ChangesNothingWhereAKeyThatStaysIsToStay) {
     DoorServing serving;
-    RawClient client = serving.client();
-    RawClient other = serving.client();
+    RawClient client{serving};
+    RawClient other{serving};
     ASSERT_EQ(client.ask({"set", "k", "v"}), "+OK\r\n");
     ASSERT_EQ(client.ask({"watch", "k"}), "+OK\r\n");
     EXPECT_EQ(other.ask({"getex", "k", "persist"}), "$1\r\nv\r\n");
@@ -414,9 +397,63 @@ TEST(RespDoor, ChangesNothingWhereAKeyThatStaysIsToStay) {
     EXPECT_EQ(client.ask({"exec"}), "*1\r\n$1\r\nv\r\n");
 }
 
+// Where each key is compared with all before it, no answer comes in time.
+TEST(RespDoor, WatchesManyKeysInOneCommand) {
+    DoorServing serving;
+    RawClient client{serving};
+    RawClient other{serving};
+    Words words{"watch"};
+    for (int i = 0; i < 300'000; ++i) words.push_back("key:" + std::to_string(i));
+    words.push_back(words[1]);
+    const std::string last = words[words.size() - 2];
+    ASSERT_EQ(client.ask(words), "+OK\r\n");
+    ASSERT_EQ(client.ask({"multi"}), "+OK\r\n");
+    EXPECT_EQ(client.ask({"exec"}), "*0\r\n");
+    ASSERT_EQ(client.ask(words), "+OK\r\n");
+    ASSERT_EQ(other.ask({"set", last, "v"}), "+OK\r\n");
+    ASSERT_EQ(client.ask({"multi"}), "+OK\r\n");
+    EXPECT_EQ(client.ask({"exec"}), "*-1\r\n");
+}
+
+TEST(RespDoor, SavesAllThatIsThereAtOneMoment) {
+    const test::TemporaryFolder folder;
+    ServerOptions options = of_threads(3);
+    {
+        DoorServing serving{options};
+        EXPECT_NE(RawClient{serving}.ask({"save"}).find("--snapshot"), std::string::npos);
+    }
+    options.snapshot_file = folder.path("none/items");
+    {
+        DoorServing serving{options};
+        EXPECT_EQ(RawClient{serving}.ask({"save"}).substr(0, 5), "-ERR ");
+    }
+    options.snapshot_file = folder.path("items");
+    {
+        DoorServing serving{options};
+        std::atomic<bool> ends{false};
+        std::thread writer{[&] {
+            RawClient client{serving};
+            for (int i = 0; !ends; ++i) {
+                const std::string value = std::to_string(i);
+                (void)client.ask({"mset", "a", value, "b", value});
+            }
+        }};
+        RawClient client{serving};
+        for (int i = 0; i < 20; ++i) EXPECT_EQ(client.ask({"save"}), "+OK\r\n");
+        ends = true;
+        writer.join();
+    }
+    // Neither of them without the other.
+    DoorServing serving{options};
+    EXPECT_EQ(serving.server().loaded().items, 2U);
+    const std::string both = RawClient{serving}.ask({"mget", "a", "b"});
+    const std::size_t half = (both.size() - 4) / 2;
+    EXPECT_EQ(both.substr(4, half), both.substr(4 + half)) << both;
+}
+
 TEST(RespDoor, KnowsNestedCommandsByTwoWordsOnly) {
     DoorServing serving;
-    RawClient client = serving.client();
+    RawClient client{serving};
     EXPECT_EQ(client.ask({"client|id"}),
               "-ERR unknown command 'client|id', with args beginning with: \r\n");
     EXPECT_EQ(client.ask({"config|get", "x", "y"}),
@@ -425,7 +462,7 @@ TEST(RespDoor, KnowsNestedCommandsByTwoWordsOnly) {
 
 TEST(RespDoor, SetsIfEqual) {
     DoorServing serving;
-    RawClient client = serving.client();
+    RawClient client{serving};
     EXPECT_EQ(client.ask({"set", "k", "new", "ifeq", "old"}), "$-1\r\n");
     EXPECT_EQ(client.ask({"set", "k", "old"}), "+OK\r\n");
     EXPECT_EQ(client.ask({"set", "k", "new", "IFEQ", "other"}), "$-1\r\n");
@@ -435,14 +472,15 @@ TEST(RespDoor, SetsIfEqual) {
 
 TEST(RespDoor, SaysOfOtherTypesThatThereAreStringsOnly) {
     DoorServing serving;
-    RawClient client = serving.client();
+    RawClient client{serving};
     EXPECT_NE(client.ask({"lpush", "l", "1"}).find("strings only"), std::string::npos);
     EXPECT_NE(client.ask({"ZADD", "z", "1", "a"}).find("strings only"), std::string::npos);
     // Of what is no other type, nothing else is said.
     for (const char* const name : {"getbit", "publish", "eval", "lcs", "wait"}) {
         EXPECT_EQ(client.ask({name, "a", "1"}),
-                  "-ERR '" + std::string{name} + "' is not known here: this store keeps strings "
-                  "only, and COMMAND LIST names what it knows\r\n");
+                  "-ERR '" + std::string{name} +
+                      "' is not known here: this store keeps strings "
+                      "only, and COMMAND LIST names what it knows\r\n");
     }
 }
 
@@ -454,23 +492,23 @@ TEST_P(RespThreads, CountsRightWhereManyCount) {
     std::vector<std::thread> threads;
     for (int t = 0; t < 4; ++t) {
         threads.emplace_back([&] {
-            RawClient client = serving.client();
+            RawClient client{serving};
             for (int i = 0; i < 2000; ++i) ASSERT_TRUE(client.ask({"incr", "n"}).starts_with(':'));
         });
     }
     for (std::thread& thread : threads) thread.join();
-    EXPECT_EQ(serving.client().ask({"get", "n"}), "$4\r\n8000\r\n");
+    EXPECT_EQ(RawClient{serving}.ask({"get", "n"}), "$4\r\n8000\r\n");
 }
 
 // Sets two keys alike, and renames, in one step for all: nobody sees one of both.
 TEST_P(RespThreads, ShowsTransactionsAsOneStep) {
     DoorServing serving{of_threads(GetParam())};
-    (void)serving.client().ask({"mset", "a", "0", "b", "0"});
+    (void)RawClient{serving}.ask({"mset", "a", "0", "b", "0"});
     std::atomic<bool> ends{false};
     std::vector<std::thread> writers;
     for (int t = 0; t < 2; ++t) {
         writers.emplace_back([&, t] {
-            RawClient client = serving.client();
+            RawClient client{serving};
             for (int i = 0; !ends; ++i) {
                 const std::string value = std::to_string(2 * i + t);
                 if (i % 2 == 0) {
@@ -483,7 +521,7 @@ TEST_P(RespThreads, ShowsTransactionsAsOneStep) {
             }
         });
     }
-    RawClient reader = serving.client();
+    RawClient reader{serving};
     for (int i = 0; i < 3000; ++i) {
         const std::string both = reader.ask({"mget", "a", "b"});
         const std::size_t half = (both.size() - 4) / 2;
@@ -502,7 +540,7 @@ TEST_P(RespThreads, LosesNoChangeThatWasWatched) {
     std::vector<std::thread> threads;
     for (int t = 0; t < 3; ++t) {
         threads.emplace_back([&] {
-            RawClient client = serving.client();
+            RawClient client{serving};
             for (int done = 0; done < each;) {
                 (void)client.ask({"watch", "n"});
                 const std::string answer = client.ask({"get", "n"});
@@ -521,7 +559,7 @@ TEST_P(RespThreads, ListsTheConnectionsOfAllThreads) {
     DoorServing serving{of_threads(GetParam())};
     std::vector<RawClient> clients;
     for (int i = 0; i < 8; ++i) {
-        clients.push_back(serving.client());
+        clients.push_back(RawClient{serving});
         (void)clients.back().ask({"client", "setname", "me" + std::to_string(i)});
     }
     const std::string list = clients.front().ask({"client", "list"});
@@ -532,14 +570,14 @@ TEST_P(RespThreads, ListsTheConnectionsOfAllThreads) {
 
 TEST(RespDoor, IsInTheServersStatistics) {
     DoorServing serving;
-    RawClient client = serving.client();
+    RawClient client{serving};
     for (int i = 0; i < 100; ++i) (void)client.ask({"ping"});
     Client ours = serving.own_client();
     std::string lines;
     ASSERT_TRUE(ours.stats(lines, in_time()).ok());
     EXPECT_NE(lines.find("resp_connections 1\n"), std::string::npos) << lines;
     EXPECT_NE(lines.find("resp_commands 100\n"), std::string::npos) << lines;
-    EXPECT_GE(serving.server().resp_times().timed, 3U);
+    EXPECT_GE(serving.server().door_times(DoorKind::resp).timed, 3U);
 }
 
 }  // namespace

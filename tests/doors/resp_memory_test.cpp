@@ -32,16 +32,15 @@ namespace {
 
 TEST(RespMemory, GivesNobodyAnothersAnswersWhereThereIsNone) {
     DoorServing serving;
-    RawClient first = serving.client();
-    RawClient second = serving.client();
+    RawClient first{serving};
+    RawClient second{serving};
     ASSERT_EQ(first.ask({"set", "secret", "the first one's"}), "+OK\r\n");
     ASSERT_EQ(first.ask({"set", "large", std::string(200'000, 'v')}), "+OK\r\n");
     ASSERT_EQ(second.ask({"ping"}), "+PONG\r\n");
     const std::string both = request_of({"get", "secret"}) + request_of({"get", "large"});
     refused_from = 150'000;
     const bool is_sent = first.send(both);
-    const bool is_closed =
-        serving.counts([](const DoorStats& stats) { return stats.greedy == 1; });
+    const bool is_closed = serving.counts([](const DoorStats& stats) { return stats.greedy == 1; });
     refused_from = ~std::size_t{0};
     ASSERT_TRUE(is_sent && is_closed);
     EXPECT_EQ(second.ask({"ping"}), "+PONG\r\n");
@@ -57,7 +56,7 @@ TEST(RespMemory, OfAnswersGoesOnceTheyAre) {
 
 TEST(RespMemory, IsTakenForARequestAsItGrows) {
     DoorServing serving;
-    RawClient client = serving.client();
+    RawClient client{serving};
     Words words{"mset"};
     for (int i = 0; i < 100'000; ++i) {
         words.push_back("key:" + std::to_string(i % 10));

@@ -256,8 +256,8 @@ class BesideRedis : public testing::TestWithParam<int> {
     }
     std::unique_ptr<RedisServer> redis = RedisServer::start();
     DoorServing serving;
-    RawClient ours = serving.client();
-    RawClient theirs = redis != nullptr ? redis->client() : serving.client();
+    RawClient ours{serving};
+    RawClient theirs = redis != nullptr ? redis->client() : RawClient{serving};
 };
 INSTANTIATE_TEST_SUITE_P(Protocols, BesideRedis, testing::Values(2, 3),
                          [](const auto& of) { return "resp" + std::to_string(of.param); });
@@ -267,7 +267,7 @@ TEST_P(BesideRedis, AnswersGeneratedCommandsByteByByte) {
     const std::uint64_t seed = chosen != nullptr ? std::stoull(chosen) : std::random_device{}();
     SCOPED_TRACE("MILLRACE_TEST_SEED=" + std::to_string(seed));
     Commands commands{seed};
-    RawClient beside = serving.client();  // no transaction is open there
+    RawClient beside{serving};  // no transaction is open there
     std::vector<Words> last;
     for (int i = 0; i < 20'000; ++i) {
         const Words words = commands.next();
@@ -442,14 +442,14 @@ TEST_P(SaidAlike, OfWhatIsNoRequest) {
           "PING\nquit\n", "set k \"\\x41\\n\\\"\" \r\nget k\r\nset k 'it\\'s'\r\nget k\r\nQUIT\r\n",
           "*1\r\n$4\r\nPINGxx*1\r\n$4\r\nQUIT\r\n", "POST / HTTP/1.1\r\nHost: x\r\n",
           "\"\"\r\nquit\r\n"}) {
-        RawClient mine = serving.client();
+        RawClient mine{serving};
         RawClient other = redis->client();
         mine.send(bytes);
         other.send(bytes);
         EXPECT_EQ(mine.rest(), other.rest()) << testing::PrintToString(bytes);
     }
     const std::string line(70'000, 'x');
-    RawClient mine = serving.client();
+    RawClient mine{serving};
     RawClient other = redis->client();
     mine.send(line);
     other.send(line);

@@ -6,7 +6,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <fstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "millrace/base/wait.hpp"
@@ -48,6 +51,13 @@ template <class Condition>
 
 [[nodiscard]] bool nothing_is_left() {
     return comes_true([] { return ports_of_these_programs().empty(); });
+}
+
+/// What the process runs at the moment.
+std::string program_of(pid_t process) {
+    std::string name;
+    std::getline(std::ifstream{"/proc/" + std::to_string(process) + "/comm"}, name);
+    return name;
 }
 
 /// A server that ends by itself or is ended, and its client. PORT stands for a free one.
@@ -159,6 +169,25 @@ INSTANTIATE_TEST_SUITE_P(
             {"riostream", "-p", "PORT", "-S", "4096", "-C", "100", "-T", "v", "-s", "127.0.0.1"}}),
     name_of_program);
 
+/// A program that is told which side it is.
+Program of_two_sides(const std::string& name, const Command& command) {
+    Program pair{name, command, command};
+    pair.server.insert(pair.server.end(), {"server", "PORT"});
+    pair.client.insert(pair.client.end(), {"client", "PORT"});
+    return pair;
+}
+INSTANTIATE_TEST_SUITE_P(
+    Own, Connecting,
+    testing::Values(of_two_sides("Pyverbs", {"/usr/bin/python3",
+                                             MILLRACE_UNMODIFIED_FOLDER "/connections.py"}),
+                    of_two_sides("SocketsByLibrspreload",
+                                 {"env",
+                                  "LD_PRELOAD=" MILLRACE_DROP_IN_FOLDER
+                                  "/libmillrace_device_files.so:" MILLRACE_LIBRARY_FOLDER
+                                  "/rsocket/librspreload.so.1",
+                                  MILLRACE_SOCKETS})),
+    name_of_program);
+
 /// perftest with -R; the queue pairs are connected by rdma_cm.
 Program perftest(const std::string& name, Command command) {
     command.insert(command.begin() + 1, {"-R", "-p", "PORT"});
@@ -188,6 +217,108 @@ const Program rping{"rping",
 TEST(ConnectingPreloaded, EndsWellOnBothSides) {
     const auto pair = run(rping, Loading::preload);
     EXPECT_TRUE(pair.success()) << pair;
+}
+
+// --- libfabric, UCX, valkey
+// -----------------------------------------------------------------------
+
+TEST(Libfabric, ListsEndpointsThatConnectByRdmaCm) {
+    const auto listed = run_on_soft_device({"fi_info", "-p", "verbs"});
+    ASSERT_TRUE(listed.exit.success()) << listed;
+    EXPECT_THAT(listed.output, HasSubstr("domain: soft0\n"));
+    EXPECT_THAT(listed.output, HasSubstr("FI_PROTO_RDMA_CM_IB_RC"));
+    EXPECT_THAT(listed.output, HasSubstr("verbs;ofi_rxm"));
+}
+
+/// Provider and kind of endpoint.
+class LibfabricEndpoint : public testing::TestWithParam<std::pair<const char*, const char*>> {};
+
+TEST_P(LibfabricEndpoint, PingsAndPongs) {
+    const auto [provider, kind] = GetParam();
+    const std::string port = free_port();
+    Command server{"fi_pingpong", "-p", provider, "-e", kind, "-I", "20", "-S", "4096", "-c"};
+    Command client = server;
+    server.insert(server.end(), {"-B", port});
+    client.insert(client.end(), {"-P", port, "127.0.0.1"});
+    PairOutcome pair;
+    auto started = start_on_soft_device(server);
+    ASSERT_TRUE(wait_for_listener(port));
+    pair.client = run_on_soft_device(client);
+    pair.server = finish(started);
+    EXPECT_TRUE(pair.success()) << pair;
+    EXPECT_THAT(pair.client.output, testing::ContainsRegex("4k +20 +=20")) << pair;
+    EXPECT_TRUE(nothing_is_left());
+}
+
+INSTANTIATE_TEST_SUITE_P(Endpoints, LibfabricEndpoint,
+                         testing::Values(std::pair{"verbs", "msg"}, std::pair{"verbs", "dgram"},
+                                         std::pair{"verbs;ofi_rxm", "rdm"}),
+                         [](const auto& one) { return std::string{one.param.second}; });
+
+TEST(Librspreload, IsNotAskedForTheDropInsOwnSockets) {
+    // It would make rsockets of them, by a librdmacm that waits for the drop-in (rdma-core 65).
+    const auto wanted = output_of({"nm", "-D", "--undefined-only", MILLRACE_DROP_IN});
+    EXPECT_THAT(wanted, HasSubstr(" eventfd@"));
+    for (const char* const name : {" socket@", " epoll_create1@", " epoll_ctl@", " epoll_wait@"}) {
+        EXPECT_THAT(wanted, Not(HasSubstr(name)));
+    }
+}
+
+TEST(UcxBySocketAddress, ConnectsEndpointsByRdmaCmAlone) {
+    // Client and server in one process: the wire-up has no other way than rdma_cm.
+    const auto outcome = run_on_soft_device({"env", "UCX_TLS=rc_verbs", "UCX_NET_DEVICES=soft0:1",
+                                             "ucx_info", "-u", "te", "-e", "-A", "127.0.0.1"});
+    EXPECT_TRUE(outcome.exit.success()) << outcome;
+    EXPECT_THAT(outcome.output, HasSubstr("cm rdmacm"));
+    EXPECT_THAT(outcome.output, HasSubstr("rc_verbs/soft0:1"));
+    EXPECT_TRUE(nothing_is_left());
+}
+
+TEST(Valkey, ServesItsOwnClientOverRdma) {
+    const auto help = run_on_soft_device({"valkey-cli", "--help"});
+    if (help.output.find("--rdma") == std::string::npos) {
+        GTEST_SKIP() << "there is no valkey-cli with --rdma: Debian's packages are built without";
+    }
+    const std::string port = free_port();
+    auto server = start_on_soft_device({"valkey-server", "--port", "0", "--rdma-port", port,
+                                        "--rdma-bind", "127.0.0.1", "--save", ""});
+    ASSERT_TRUE(listens(port));
+    const Command client{"valkey-cli", "--rdma", "-h", "127.0.0.1", "-p", port};
+    const auto ask = [&](Command words) {
+        words.insert(words.begin(), client.begin(), client.end());
+        return run_on_soft_device(words).output;
+    };
+    const std::string value(100'000, 'v');
+    EXPECT_EQ(ask({"set", "key", value}), "OK\n");
+    EXPECT_EQ(ask({"get", "key"}), value + "\n");
+    EXPECT_EQ(ask({"strlen", "key"}), "100000\n");
+    (void)ask({"shutdown", "nosave"});
+    EXPECT_TRUE(finish(server).exit.success());
+    EXPECT_TRUE(nothing_is_left());
+}
+
+// --- loading, exec ------------------------------------------------------------------------------
+
+TEST(ALibrdmacmOfAnotherName, IsBoundEachTimeItIsLoadedAndItsPortIsFreeAfterExec) {
+    const std::string copy =
+        testing::TempDir() + "connecting-1a2b3c.so." + std::to_string(getpid());
+    std::filesystem::copy_file(MILLRACE_LIBRARY_FOLDER "/librdmacm.so.1", copy,
+                               std::filesystem::copy_options::overwrite_existing);
+    const std::string port = free_port();
+    auto server =
+        start_on_soft_device({"/usr/bin/python3", MILLRACE_UNMODIFIED_FOLDER "/loaded.py", copy,
+                              port, "rping", "-s", "-a", "127.0.0.1", "-p", port, "-C", "5"});
+    const auto listening = [&] {
+        const auto ports = ports_of_these_programs();
+        return !ports.empty() && ports[0].listening && program_of(server.pid()) == "rping";
+    };
+    ASSERT_TRUE(comes_true(listening)) << finish(server, std::chrono::milliseconds{0});
+    const auto client =
+        run_on_soft_device({"rping", "-c", "-a", "127.0.0.1", "-p", port, "-C", "5", "-V"});
+    EXPECT_TRUE(client.exit.success()) << client;
+    (void)finish(server);
+    EXPECT_TRUE(nothing_is_left());
+    std::filesystem::remove(copy);
 }
 
 TEST(ConnectingOnInfiniband, EndsWellOnBothSides) {

@@ -50,6 +50,45 @@ TEST_P(Operations, GiveATimeBackAsItWas) {
     EXPECT_EQ(time_of(store, view("k")), std::nullopt);
 }
 
+TEST_P(Operations, GiveANoteBackAsItWas) {
+    const auto note_of = [this](View key) {
+        std::uint64_t note = 1;
+        store.get(key, [&](const Entry& entry) { note = entry.note; });
+        return note;
+    };
+    constexpr std::uint64_t note = 0x0123'4567'89ab'cdef;
+    const Time then = base::Clock::now() + long_time;
+    for (const auto& time : {std::optional<Time>{}, std::optional<Time>{then}}) {
+        ASSERT_EQ(store.set_until(view("k"), view("value"), time, {}, note).outcome, Outcome::ok);
+        EXPECT_EQ(note_of(view("k")), note);
+        EXPECT_EQ(time_of(store, view("k")), time);
+        EXPECT_EQ(value_in(store, view("k")), "value");
+        // Over the same place, and elsewhere.
+        ASSERT_EQ(store.set_until(view("k"), view("other"), time, {}, ~note).outcome, Outcome::ok);
+        EXPECT_EQ(note_of(view("k")), ~note);
+        ASSERT_EQ(store.set_until(view("k"), view(std::string(500, 'v')), time, {}, 1).outcome,
+                  Outcome::ok);
+        EXPECT_EQ(note_of(view("k")), 1U);
+        store.set(view("k"), view("value"));
+        EXPECT_EQ(note_of(view("k")), 0U);
+    }
+    Version version = 0;
+    const SetResult made = store.set(view("k"), view("value"));
+    EXPECT_EQ(change(
+                  store, view("k"), [](const Entry*) { return Change{}; }, &version),
+              Outcome::ok);
+    EXPECT_EQ(version, made.version);
+    EXPECT_EQ(change(
+                  store, view("k"),
+                  [](const Entry*) {
+                      return Change{Change::Kind::set, view("new"), {}, note};
+                  },
+                  &version),
+              Outcome::ok);
+    EXPECT_GT(version, made.version);
+    EXPECT_EQ(note_of(view("k")), note);
+}
+
 TEST_P(Operations, ChangeAnItemInOneStepWhereManyDo) {
     constexpr int threads = 4;
     constexpr int each = 5000;

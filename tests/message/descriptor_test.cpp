@@ -194,6 +194,38 @@ TEST(ChannelDescriptor, OfBothEndsGoesQuietWhereNothingIsNew) {
     }
 }
 
+TEST(ChannelDescriptor, OfAnEndThatAwaitsMessagesIsNotRungForRoom) {
+    for (const ring::Carrier carrier : {ring::Carrier::automatic, ring::Carrier::post}) {
+        LoopPair pair{{.ring_bytes = 4096, .carrier = carrier}};
+        const int descriptor = pair.near->descriptor();
+        const auto look_near = [&] { ASSERT_EQ(look(*pair.near), Status::empty); };
+        ASSERT_EQ(pair.near->try_send(message_for(1, 100)), Status::ok);
+        ASSERT_TRUE(goes_quiet(descriptor, look_near));
+        Status status = Status::empty;
+        while (status == Status::empty) status = look(*pair.far);
+        ASSERT_EQ(status, Status::ok);
+        EXPECT_EQ(look(*pair.far), Status::empty);
+        EXPECT_EQ(pair.far->stats().events_sent, 0U) << "it was read, which near does not wait for";
+        ASSERT_EQ(pair.far->try_send(message_for(2, 100)), Status::ok);
+        EXPECT_EQ(pair.far->stats().events_sent, 1U);
+        status = Status::empty;
+        while (status == Status::empty) {
+            ASSERT_TRUE(becomes_readable(descriptor, descriptor_patience));
+            status = look(*pair.near);
+        }
+        ASSERT_EQ(status, Status::ok);
+        // Now it needs room.
+        while ((status = pair.near->try_send(message_for(3, 100))) == Status::ok) {
+        }
+        ASSERT_EQ(status, Status::full);
+        ASSERT_TRUE(goes_quiet(descriptor, look_near));
+        status = Status::empty;
+        while (status == Status::empty) status = look(*pair.far);
+        ASSERT_EQ(status, Status::ok);
+        EXPECT_TRUE(becomes_readable(descriptor, descriptor_patience));
+    }
+}
+
 TEST(ChannelDescriptor, OfAnEndThatFellAsleepTellsOfWhatIsThereAlone) {
     {
         LoopPair pair{{}};

@@ -28,7 +28,6 @@ class BareRing {
     explicit BareRing(std::size_t size, std::uint64_t first_position = 0)
         : sent_(size + frame_alignment),
           received_(size + frame_alignment),
-          size_{size},
           writer{{aligned(sent_), size}, secret, first_position},
           reader{{aligned(received_), size}, secret, first_position} {}
 
@@ -111,7 +110,6 @@ class BareRing {
     }
     Bytes sent_;
     Bytes received_;
-    std::size_t size_;
     std::deque<Transmission> under_way_;
     std::size_t landed_ = 0;
 

@@ -89,8 +89,10 @@ class NumberSleeper final : public Sleeper {
     using Sleeper::Sleeper;
     std::uint64_t seen = 0;
     std::uint64_t news_found = 0;
+    bool needs_room = true;
 
   protected:
+    [[nodiscard]] bool awaits_room() const noexcept override { return needs_room; }
     bool is_news(std::uint64_t progress) noexcept override {
         if (progress == seen) return false;
         ++news_found;

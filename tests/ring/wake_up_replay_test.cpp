@@ -73,6 +73,33 @@ TEST(WakeUpReplay, TheBellAnswersAnAnnouncementOnce) {
     EXPECT_EQ(pair.bell.rung(), 1U);
 }
 
+TEST(WakeUpReplay, ASleeperThatNeedsNoRoomIsRungForTheRestAlone) {
+    Pair pair;
+    pair.sleeper.needs_room = false;
+    fall_asleep(pair);
+    EXPECT_TRUE(pair.bell.peer_sleeps());
+    EXPECT_FALSE(pair.bell.peer_waits_for_room());
+    ASSERT_NO_FATAL_FAILURE(wake_up(pair, 1));
+}
+
+TEST(WakeUpReplay, ASleeperThatComesToNeedRoomAnnouncesThat) {
+    Pair pair;
+    pair.sleeper.needs_room = false;
+    fall_asleep(pair);
+    pair.sleeper.needs_room = true;
+    EXPECT_FALSE(pair.sleeper.waits_for_bell());
+    fall_asleep(pair);
+    EXPECT_TRUE(pair.bell.peer_waits_for_room());
+    ASSERT_NO_FATAL_FAILURE(wake_up(pair, 1));
+    // As little as it needs, it never sleeps on an announcement that leaves that out.
+    pair.sleeper.needs_room = false;
+    fall_asleep(pair);
+    pair.sleeper.prepare();
+    pair.sleeper.needs_room = true;
+    EXPECT_EQ(pair.sleeper.settle(), base::StandingParker::Rest::look);
+    pair.sleeper.retract();
+}
+
 TEST(WakeUpReplay, ASleeperIsRungForAsOftenAsItSleeps) {
     Pair pair;
     for (std::uint64_t number = 1; number <= 3 * Sleeper::receives; ++number) {

@@ -1,4 +1,4 @@
-// `millrace kv serve --resp` as a user runs it.
+// `millrace kv serve` with doors, as a user runs it.
 #include <gtest/gtest.h>
 
 #include <sys/stat.h>
@@ -20,15 +20,17 @@ using millrace::test::run_line;
 class KvDoor : public Kv {
   protected:
     /// All that the door says to these bytes, until it closes the connection.
-    [[nodiscard]] std::string say(const std::string& bytes) const {
+    [[nodiscard]] std::string say(const std::string& bytes,
+                                  const std::string& door = "resp") const {
         return run_line(
                    "python3 -c 'import socket\ns = socket.socket(socket.AF_UNIX)\ns.connect(\"" +
-                   folder_.path("resp") + "\")\ns.sendall(b\"\"\"" + bytes +
+                   folder_.path(door) + "\")\ns.sendall(b\"\"\"" + bytes +
                    "\"\"\")\nprint(b\"\".join(iter(lambda: s.recv(65536), b\"\")).decode(), "
                    "end=\"\")'")
             .text;
     }
     std::string resp_ = "unix:" + folder_.path("resp");
+    std::string memcached_ = "unix:" + folder_.path("memcached");
 };
 
 TEST_F(KvDoor, LetsInWhoKnowsThePasswordAndCountsIt) {
@@ -65,7 +67,47 @@ TEST_F(KvDoor, LetsInWhoKnowsThePasswordAndCountsIt) {
     EXPECT_TRUE(server_->wait().success());
 }
 
+TEST_F(KvDoor, LetsClientsOfMemcachedInBesideThoseOfRedis) {
+    const std::string password = "a long and secret word";
+    std::ofstream{folder_.path("password")} << password << '\n';
+    ::chmod(folder_.path("password").c_str(), 0600);
+    serve({"--memcached", memcached_, "--resp", resp_, "--password-file", folder_.path("password"),
+           "--metrics", "127.0.0.1:0"});
+    EXPECT_EQ(server_->read_line(), "Redis' protocol at " + resp_);
+    EXPECT_EQ(server_->read_line(), "memcached's protocol at " + memcached_);
+    const std::string shown = server_->read_line().value_or("");
+    const std::string login = "default " + password;
+    // Python takes the end of a line in its own text for a newline alone.
+    const std::string end = "\\r\\n";
+    EXPECT_EQ(say("get k" + end + "set any 0 0 " + std::to_string(login.size()) + end + login +
+                      end + "set k 7 0 5" + end + "value" + end + "get k" + end + "quit" + end,
+                  "memcached"),
+              "CLIENT_ERROR unauthenticated\r\nSTORED\r\nSTORED\r\n"
+              "VALUE k 7 5\r\nvalue\r\nEND\r\n");
+    EXPECT_EQ(say("AUTH \"" + password + "\"\r\nGET k\r\nQUIT\r\n"),
+              "+OK\r\n$5\r\nvalue\r\n+OK\r\n");
+    EXPECT_EQ(ask({"get", "k"}).text, "value");
+    EXPECT_NE(ask({"stats"}).text.find("memcached_commands 5\n"), std::string::npos);
+    ASSERT_TRUE(shown.starts_with("metrics at ")) << shown;
+    const CommandOutcome metrics =
+        run_line("python3 -c 'import urllib.request\nprint(urllib.request.urlopen(\"" +
+                 shown.substr(11) + "\").read().decode())'");
+    for (const char* const counted :
+         {"millrace_kv_door_commands_total{door=\"resp\"} 3\n"
+          "millrace_kv_door_commands_total{door=\"memcached\"} 5\n",
+          "millrace_kv_door_closed_total{door=\"memcached\",why=\"slow\"} 0\n",
+          "millrace_kv_door_seconds_count{door=\"memcached\"} "}) {
+        EXPECT_NE(metrics.text.find(counted), std::string::npos) << counted << metrics.text;
+    }
+    server_->send_signal(SIGTERM);
+    EXPECT_NE(
+        server_->read_all().find("answered 5 commands of 1 connections of memcached's clients\n"),
+        std::string::npos);
+    EXPECT_TRUE(server_->wait().success());
+}
+
 TEST_F(KvDoor, RefusesWrongWords) {
+    EXPECT_TRUE(run_command({"kv", "serve", "--memcached", "nowhere"}).exit.exited_with(2));
     EXPECT_TRUE(run_command({"kv", "serve", "--resp", "nowhere"}).exit.exited_with(2));
     EXPECT_TRUE(run_command({"kv", "serve", "--password-file", "x"}).exit.exited_with(2));
     EXPECT_TRUE(run_command({"kv", "serve", "--resp", resp_, "--max-connections", "0"})

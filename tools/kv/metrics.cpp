@@ -7,6 +7,8 @@
 #include <chrono>
 #include <csignal>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -64,34 +66,51 @@ class Text {
     std::string_view name_;
 };
 
-void add_door(Text& text, const kv::Server& server) {
-    const kv::DoorStats door = server.resp_stats();
-    constexpr std::string_view resp = "{door=\"resp\"}";
-    const auto one = [&](std::string_view name, std::string_view type, std::string_view help,
-                         std::uint64_t number) {
+/// Each count of all doors that are open.
+void add_doors(Text& text, const kv::Server& server) {
+    struct Open {
+        std::string label;
+        kv::DoorStats stats;
+        kv::ServiceTimes times;
+    };
+    std::vector<Open> open;
+    for (const kv::DoorKind kind : kv::all_doors) {
+        if (server.door_address(kind) == nullptr) continue;
+        open.push_back({fmt::format("door=\"{}\"", name_of(kind)), server.door_stats(kind),
+                        server.door_times(kind)});
+    }
+    if (open.empty()) return;
+    const auto each = [&](std::string_view name, std::string_view type, std::string_view help,
+                          std::uint64_t kv::DoorStats::*count) {
         text.metric(name, type, help);
-        text.value(number, resp);
+        for (const Open& door : open) {
+            text.value(door.stats.*count, fmt::format("{{{}}}", door.label));
+        }
     };
-    one("door_connections", "gauge", "Connections of clients of another protocol.",
-        door.connections);
-    one("door_accepted_total", "counter", "Connections that came.", door.accepted);
-    one("door_commands_total", "counter", "Commands that were answered.", door.commands);
-    one("door_errors_total", "counter", "Answers that were errors.", door.errors);
-    one("door_denied_total", "counter", "Wrong passwords.", door.denied);
-    one("door_received_bytes_total", "counter", "Bytes of what came.", door.bytes_in);
-    one("door_sent_bytes_total", "counter", "Bytes of answers.", door.bytes_out);
+    each("door_connections", "gauge", "Connections of clients of another protocol.",
+         &kv::DoorStats::connections);
+    each("door_accepted_total", "counter", "Connections that came.", &kv::DoorStats::accepted);
+    each("door_commands_total", "counter", "Commands that were answered.",
+         &kv::DoorStats::commands);
+    each("door_errors_total", "counter", "Answers that were errors.", &kv::DoorStats::errors);
+    each("door_denied_total", "counter", "Wrong passwords.", &kv::DoorStats::denied);
+    each("door_received_bytes_total", "counter", "Bytes of what came.", &kv::DoorStats::bytes_in);
+    each("door_sent_bytes_total", "counter", "Bytes of answers.", &kv::DoorStats::bytes_out);
     text.metric("door_closed_total", "counter", "Connections that were closed, by why.");
-    const auto closed = [&](std::string_view why, std::uint64_t number) {
-        text.value(number, fmt::format("{{door=\"resp\",why=\"{}\"}}", why));
-    };
-    closed("refused", door.refused);
-    closed("malformed", door.malformed);
-    closed("slow", door.slow);
-    closed("idle", door.idle);
-    closed("greedy", door.greedy);
+    constexpr std::pair<std::string_view, std::uint64_t kv::DoorStats::*> reasons[] = {
+        {"refused", &kv::DoorStats::refused},
+        {"malformed", &kv::DoorStats::malformed},
+        {"slow", &kv::DoorStats::slow},
+        {"idle", &kv::DoorStats::idle},
+        {"greedy", &kv::DoorStats::greedy}};
+    for (const Open& door : open) {
+        for (const auto& [why, count] : reasons) {
+            text.value(door.stats.*count, fmt::format("{{{},why=\"{}\"}}", door.label, why));
+        }
+    }
     text.metric("door_seconds", "summary",
                 fmt::format("Time of commands within the server, of one in {}.", kv::timed_one_of));
-    text.times(server.resp_times(), "door=\"resp\"");
+    for (const Open& door : open) text.times(door.times, door.label);
 }
 
 }  // namespace
@@ -129,7 +148,7 @@ std::string metrics_of(const kv::Server& server) {
     for (const kv::Command command : kv::timed_commands) {
         text.times(server.service_times(command), fmt::format("command=\"{}\"", name_of(command)));
     }
-    if (server.resp_address() != nullptr) add_door(text, server);
+    add_doors(text, server);
     return text.take();
 }
 

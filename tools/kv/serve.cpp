@@ -31,6 +31,13 @@ void print_greeting(const kv::Server& server, const kv::ServerOptions& options) 
                                                               : "new items are refused");
 }
 
+void print_loaded(const kv::SnapshotRead& loaded, const std::string& file) {
+    fmt::print("{} items from {}", loaded.items, file);
+    if (loaded.over != 0) fmt::print(", {} are over", loaded.over);
+    if (loaded.refused != 0) fmt::print(", for {} there is no memory", loaded.refused);
+    fmt::print("\n");
+}
+
 }  // namespace
 
 int run_kv_serve(const KvServeOptions& options) {
@@ -42,6 +49,10 @@ int run_kv_serve(const KvServeOptions& options) {
         chosen.messages.admission.secret = connect::read_secret_file(options.secret_file);
     }
     if (!options.resp.empty()) chosen.doors.resp = connect::Address::parse(options.resp);
+    if (!options.memcached.empty()) {
+        chosen.doors.memcached = connect::Address::parse(options.memcached);
+    }
+    chosen.snapshot_file = options.snapshot;
     if (!options.password_file.empty()) {
         chosen.doors.password = connect::read_secret_file(options.password_file);
     }
@@ -52,12 +63,15 @@ int run_kv_serve(const KvServeOptions& options) {
     }
     const Interruption interruptible;
     fmt::print("listening on {}\n", server.address().to_string());
-    if (const connect::Address* const resp = server.resp_address()) {
-        fmt::print("Redis' protocol at {}\n", resp->to_string());
+    for (const kv::DoorKind kind : kv::all_doors) {
+        if (const connect::Address* const where = server.door_address(kind)) {
+            fmt::print("{} protocol at {}\n", protocol_of(kind), where->to_string());
+        }
     }
     if (metrics.has_value()) {
         fmt::print("metrics at http://{}/metrics\n", metrics->address().to_string());
     }
+    if (!options.snapshot.empty()) print_loaded(server.loaded(), options.snapshot);
     print_greeting(server, chosen);
     (void)output_arrived();
     (void)server.serve(base::Deadline::never().cancelled_by(interruption()));
@@ -66,10 +80,14 @@ int run_kv_serve(const KvServeOptions& options) {
     const message::ServerStats served = server.stats();
     fmt::print("served {} requests of {} clients; {} items, {} bytes of memory\n", served.requests,
                served.joined, store.items, store.memory_bytes);
-    if (server.resp_address() != nullptr) {
-        const kv::DoorStats door = server.resp_stats();
-        fmt::print("answered {} commands of {} connections of Redis' clients\n", door.commands,
-                   door.accepted);
+    for (const kv::DoorKind kind : kv::all_doors) {
+        if (server.door_address(kind) == nullptr) continue;
+        const kv::DoorStats door = server.door_stats(kind);
+        fmt::print("answered {} commands of {} connections of {} clients\n", door.commands,
+                   door.accepted, protocol_of(kind));
+    }
+    if (!options.snapshot.empty()) {
+        fmt::print("{} items into {}\n", server.save(), options.snapshot);
     }
     if (closed != base::Status::ok) {
         fmt::print(stderr, "millrace kv serve: some clients did not take their last answers\n");

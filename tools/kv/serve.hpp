@@ -13,6 +13,8 @@ struct KvServeOptions {
     std::string secret_file{};    ///< empty: no secret
     std::string metrics{};        ///< where to show them; empty: nowhere
     std::string resp{};           ///< where Redis' clients come; empty: nowhere
+    std::string memcached{};      ///< where memcached's clients come; empty: nowhere
+    std::string snapshot{};       ///< file that the items come from and go to; empty: none
     std::string password_file{};  ///< of these; empty: no password
     kv::ServerOptions server{};
 };

@@ -53,8 +53,6 @@ Json as_json(const soft::Participant& one) {
         for (const auto& [name, value] : page.counters) counters[name] = value;
         Json gauges = Json::object();
         for (const auto& [name, value] : page.gauges) gauges[name] = value;
-        Json states = Json::object();
-        for (const auto& [name, value] : page.states) states[name] = value;
         Json histograms = Json::object();
         for (const auto& values : page.histograms) {
             histograms[values.name] = {{"count", values.count}, {"mean", values.mean},
@@ -65,7 +63,6 @@ Json as_json(const soft::Participant& one) {
         json["counters"].push_back({{"title", page.title},
                                     {"values", std::move(counters)},
                                     {"gauges", std::move(gauges)},
-                                    {"states", std::move(states)},
                                     {"histograms", std::move(histograms)}});
     }
     return json;
@@ -140,9 +137,6 @@ std::string text_of(const soft::Participant& one,
                                   values.median, values.p99, values.most);
         }
         if (counts.empty()) counts = "nothing counted yet";
-        // A state may be a sentence: behind a mark that separates more.
-        for (const auto& [name, value] : page.states)
-            counts += fmt::format("; {}: {}", name, value);
         text += fmt::format("    {}: {}\n", page.title, counts);
     }
     return text;

@@ -1,6 +1,6 @@
-// Statistics pages: counters, gauges, states and histograms that a running program keeps in shared
-// memory, so that another process can read them while it runs and the program pays one plain store
-// per count.
+// Statistics pages: counters, gauges and histograms that a running program keeps in shared memory,
+// so that another process can read them while it runs and the program pays one plain store per
+// count.
 //
 // The pages of a process lie together in a sealed memfd ("millrace-stats:pages"; another one when
 // it is full) that any process of the same user can open through /proc/<pid>/fd, and that vanishes
@@ -10,8 +10,7 @@
 //   file   u64 magic  u32 version  u32 lines
 //   names  u64 magic  u32 lines    u32 count  count x { char name[56]; u32 kind; u32 unused }
 //   page   u64 magic  u32 lines    u32 count  char title[48]
-//          u64 line of its names   values: u64 of a counter, gauge or state (which of the names
-//          behind its own it is), a base::Histogram of one, nothing of what a state may be
+//          u64 line of its names   values: u64 of a counter or gauge, a base::Histogram of one
 //   gap    u64 magic  u32 lines
 #pragma once
 
@@ -55,14 +54,11 @@ enum class FigureKind : std::uint32_t {
     counter,    ///< it grows
     gauge,      ///< it is what is now, and goes down as well
     histogram,  ///< of many values, see base::Histogram: 30 KiB, resident as far as they are used
-    state,      ///< it is one of Figure::states, by number
 };
 /// A value of a page, by name.
 struct Figure {
     std::string_view name;
     FigureKind kind = FigureKind::counter;
-    /// Of a state: what it may be, from 0 on. At least one; at most 55 bytes each.
-    std::span<const std::string_view> states{};
 };
 
 /// A page with a fixed set of named figures. Move-only; its place is free again on destruction.
@@ -80,14 +76,14 @@ class StatisticsPage {
     StatisticsPage& operator=(const StatisticsPage&) = delete;
     ~StatisticsPage();
 
-    /// The counter, gauge or state at `index`, in the order the names were given.
+    /// The counter or gauge at `index`, in the order the names were given.
     [[nodiscard]] Counter counter(std::size_t index) noexcept;
-    /// Sets all counters, gauges and states, or as many from the one at `first` on.
-    void set(std::span<const std::uint64_t> values, std::size_t first = 0) noexcept;
+    /// Sets counters and gauges, from the first on.
+    void set(std::span<const std::uint64_t> values) noexcept;
     /// The histogram at `index` of the histograms. One thread at a time records in it. It lives as
     /// long as the page.
     [[nodiscard]] Histogram& histogram(std::size_t index) noexcept;
-    /// Counters, gauges and the numbers of states, in the order the names were given.
+    /// Counters and gauges, in the order the names were given.
     [[nodiscard]] std::vector<std::pair<std::string, std::uint64_t>> read() const;
 
     /// What a histogram had when it was read.
@@ -107,7 +103,6 @@ class StatisticsPage {
         std::string title;
         std::vector<std::pair<std::string, std::uint64_t>> counters;
         std::vector<std::pair<std::string, std::uint64_t>> gauges;
-        std::vector<std::pair<std::string, std::string>> states;
         std::vector<Distribution> histograms;
     };
     /// The pages that process `pid` has open now. Empty if there are none or it cannot be looked
@@ -116,7 +111,7 @@ class StatisticsPage {
 
   private:
     void* memory_ = nullptr;    ///< the page; null: none
-    std::uint32_t values_ = 0;  ///< counters, gauges and states
+    std::uint32_t values_ = 0;  ///< counters and gauges
     std::uint32_t histograms_ = 0;
     const void* names_ = nullptr;
 };

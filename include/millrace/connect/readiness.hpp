@@ -70,13 +70,15 @@ class Readiness {
         }
     }
     /// Takes the announcement back, if one stands, before a look or a wait of another kind. Behind
-    /// it rest() or wake() must follow: nobody raises an event now.
-    void end(base::StandingParker& parker) {
-        if (!announced_) return;
+    /// it rest() or wake() must follow: nobody raises an event now. False: none stood, so nothing
+    /// was looked after.
+    bool end(base::StandingParker& parker) {
+        if (!announced_) return false;
         announced_ = false;
         parker.woken(rest_);
         parker.retract();
         rest_ = Rest::look;
+        return true;
     }
     /// Nothing was found. True: something has gone on lately (then `progress` is another number),
     /// and more may follow at once: the descriptor stays readable for a while, as a wait spins

@@ -1,17 +1,19 @@
 // The doors of a key-value server: what lets clients in that do not speak Millrace's own protocol.
-// There is one, for Redis' protocol (RESP2 and RESP3), over TCP or a Unix socket. Behind it lies
-// the same store, and the same threads serve it. docs/kv.md says which commands it knows.
+// There is one for Redis' protocol (RESP2 and RESP3), and one for memcached's (text and meta
+// commands), over TCP or a Unix socket. Both lead to the same store, and the same threads serve
+// them. docs/kv.md says which commands they know.
 //
 //     kv::ServerOptions options{.doors = {.resp = connect::Address::parse(":6379")}};
 //     auto server = kv::Server::listen(address, options);
 //
-// Source: the Redis protocol's specification.
+// Source: the Redis protocol's specification; memcached's doc/protocol.txt.
 #pragma once
 
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string_view>
 
 #include "millrace/base/error.hpp"
 #include "millrace/connect/address.hpp"
@@ -19,11 +21,27 @@
 
 namespace millrace::kv {
 
+enum class DoorKind : std::uint8_t { resp, memcached };
+inline constexpr std::size_t door_kinds = 2;
+inline constexpr DoorKind all_doors[door_kinds] = {DoorKind::resp, DoorKind::memcached};
+/// As statistics name it.
+[[nodiscard]] constexpr std::string_view name_of(DoorKind kind) noexcept {
+    return kind == DoorKind::resp ? "resp" : "memcached";
+}
+/// As people say whose protocol it speaks.
+[[nodiscard]] constexpr std::string_view protocol_of(DoorKind kind) noexcept {
+    return kind == DoorKind::resp ? "Redis'" : "memcached's";
+}
+
+/// Of all doors alike; max_connections and max_held_bytes are for all of them together.
 struct DoorOptions {
     /// Where clients of Redis come; none: nowhere.
     std::optional<connect::Address> resp{};
-    /// What such a client has to say by AUTH or HELLO before all else; none: nothing. It travels as
-    /// it is, and so does all that follows: who can listen in knows it.
+    /// Where clients of memcached come; none: nowhere.
+    std::optional<connect::Address> memcached{};
+    /// What such a client has to say before all else, by AUTH or HELLO, or by a `set` of "default"
+    /// and it; none: nothing. It travels as it is, and so does all that follows: who can listen in
+    /// knows it.
     connect::Secret password{};
     /// At a time; one more is told so, and closed. 1 to a million.
     std::uint32_t max_connections = 10'000;

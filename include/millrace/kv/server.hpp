@@ -26,6 +26,14 @@
 
 namespace millrace::kv {
 
+/// What was read of a snapshot: how many items.
+struct SnapshotRead {
+    std::uint64_t items = 0;    ///< set
+    std::uint64_t expires = 0;  ///< of these, with a time
+    std::uint64_t over = 0;     ///< left out, as their time has passed
+    std::uint64_t refused = 0;  ///< the store had no memory for them
+};
+
 /// What clients may ask for that concerns all of them. The others get Code::denied.
 struct Permissions {
     bool dump = false;   ///< to read every item at once
@@ -43,6 +51,8 @@ struct ServerOptions {
     Permissions permitted{};
     /// Where clients come who speak another protocol.
     DoorOptions doors{};
+    /// The file that the store begins with, if it is there, and that save() writes; empty: none.
+    std::string snapshot_file{};
     /// How often items whose time is over are looked for, once there are items that expire.
     std::chrono::nanoseconds sweep_period = std::chrono::milliseconds{100};
 };
@@ -67,19 +77,20 @@ struct ServiceTimes {
 };
 
 /// Belongs to the thread that made it or called adopt() since; stop(), store(), stats(),
-/// requests(), service_times(), resp_stats() and resp_times() are for any thread. Move-only.
+/// requests(), service_times(), door_stats(), door_times(), save() and loaded() are for any thread.
+/// Move-only.
 class Server {
   public:
     /// Throws Error as message::Server::listen, Store, and connect::PlainListener;
-    /// invalid_argument: DoorOptions out of range.
+    /// invalid_argument: DoorOptions out of range, or the snapshot is not what was written.
     [[nodiscard]] static Server listen(const connect::Address& address, ServerOptions options);
     Server(Server&&) noexcept;
     Server& operator=(Server&&) noexcept;
     ~Server();
 
     [[nodiscard]] const connect::Address& address() const noexcept;
-    /// Of the door for Redis' protocol; null: there is none.
-    [[nodiscard]] const connect::Address* resp_address() const noexcept;
+    /// Of a door; null: it is not open.
+    [[nodiscard]] const connect::Address* door_address(DoorKind kind) const noexcept;
     [[nodiscard]] Store& store() noexcept;
     [[nodiscard]] const Store& store() const noexcept;
 
@@ -93,15 +104,24 @@ class Server {
     /// From now on it belongs to the calling thread.
     void adopt() noexcept;
 
+    /// Writes all items into the snapshot file, aside first: under its name there is always a whole
+    /// one. How many. What changes meanwhile is in it as it was, as it is, or not: all that is
+    /// there is in it once the server has been closed. Blocks for as long as the disk takes. Throws
+    /// Error: it cannot be written, and is what it was; invalid_argument: there is no such file.
+    std::uint64_t save() const;
+    /// What the store began with: items of the snapshot that it has, those whose time was over, and
+    /// those that it had no memory for.
+    [[nodiscard]] SnapshotRead loaded() const noexcept;
+
     [[nodiscard]] message::ServerStats stats() const noexcept;
     /// How many were taken, by Command; whatever is none counts as Command::unknown.
     [[nodiscard]] std::array<std::uint64_t, commands> requests() const noexcept;
     /// Of all threads together; of other commands than timed_commands nothing is timed.
     [[nodiscard]] ServiceTimes service_times(Command command) const;
-    /// Of the door for Redis' protocol; all 0 if there is none. Of its commands one in timed_one_of
-    /// is timed, whichever it is.
-    [[nodiscard]] DoorStats resp_stats() const noexcept;
-    [[nodiscard]] ServiceTimes resp_times() const;
+    /// Of a door; all 0 if it is not open. Of its commands one in timed_one_of is timed, whichever
+    /// it is.
+    [[nodiscard]] DoorStats door_stats(DoorKind kind) const noexcept;
+    [[nodiscard]] ServiceTimes door_times(DoorKind kind) const;
     /// What was chosen and why: the store, the server of messages.
     [[nodiscard]] std::string explain() const;
 

@@ -35,6 +35,12 @@
 // of it, that store's look (3) sees the flag. So torn words cost a nap and lose nothing, as long
 // as is_news only decides whether to sleep; who also learns a position from it must see it whole.
 //
+// Where both items and room are progress, an announcement may say by its highest bit that its end
+// waits for no room: it is not rung for what gives room back, and need not wake for nothing between
+// its request and the answer. An end that comes to wait for room announces that anew. Where that is
+// so, progress has a part that room leaves alone and that alone tells of items: a word that room
+// tears while it is READ is judged by it.
+//
 // An event is a WRITE with immediate data of no bytes. It takes a receive at the sleeper, which
 // the sleeper posts again; these receives serve nothing else.
 #pragma once
@@ -65,6 +71,9 @@ static_assert(offsetof(WakeUpPage, peer_sleeping) == 64);
 static_assert(offsetof(WakeUpPage, landing) == 128);
 static_assert(sizeof(WakeUpPage) == 192);
 
+/// Of an announcement, beside its generation.
+inline constexpr std::uint64_t waits_for_no_room = std::uint64_t{1} << 63;
+
 /// The half that makes progress. One thread; never blocks or throws.
 class Bell {
   public:
@@ -93,6 +102,12 @@ class Bell {
     [[nodiscard]] bool peer_sleeps() const noexcept {
         return std::atomic_ref<std::uint64_t>{own_->peer_sleeping.value}.load(
                    std::memory_order_seq_cst) != answered_;
+    }
+    /// The same behind progress that gives room back and nothing else.
+    [[nodiscard]] bool peer_waits_for_room() const noexcept {
+        const std::uint64_t asked = std::atomic_ref<std::uint64_t>{own_->peer_sleeping.value}.load(
+            std::memory_order_seq_cst);
+        return asked != answered_ && (asked & waits_for_no_room) == 0;
     }
     /// Sends the event. `full`: no slot; the peer still sleeps, and owes() says so until a later
     /// ring() succeeds. `peer_lost`: broken.
@@ -141,7 +156,9 @@ class Sleeper : public connect::LinkParker {
 
     /// True: the peer has been told, had no news then, and has not rung yet as far as was looked.
     /// Events are taken in prepare() and park() alone, so this says little outside of a wait.
-    [[nodiscard]] bool waits_for_bell() const noexcept { return standing_ && confirmed_; }
+    [[nodiscard]] bool waits_for_bell() const noexcept {
+        return standing_ && confirmed_ && is_wide_enough();
+    }
     /// Sleeps that really happened, and events that arrived.
     [[nodiscard]] std::uint64_t sleeps() const noexcept { return sleeps_; }
     [[nodiscard]] std::uint64_t woken() const noexcept { return woken_; }
@@ -160,11 +177,15 @@ class Sleeper : public connect::LinkParker {
     /// True if `progress`, just READ from the peer, means that there is something to do which this
     /// end has not done or seen yet. It may take note of the value, if it knows that it is whole.
     [[nodiscard]] virtual bool is_news(std::uint64_t progress) noexcept = 0;
+    /// False: room is no news, and nobody here waits for any until prepare() comes again.
+    [[nodiscard]] virtual bool awaits_room() const noexcept { return true; }
     /// False: the peer also publishes without a fence of its own (not by Bell::publish) what is
     /// slept for here, so that it may miss the flag where no far fence is made.
     [[nodiscard]] virtual bool is_rung_for_all() const noexcept { return true; }
 
   private:
+    /// The announcement is of all that is awaited here.
+    [[nodiscard]] bool is_wide_enough() const noexcept { return is_for_room_ || !awaits_room(); }
     bool post_receive() noexcept;
     /// True: at least one arrived.
     bool take_events() noexcept;
@@ -180,6 +201,7 @@ class Sleeper : public connect::LinkParker {
     std::uint64_t generation_ = 0;
     bool standing_ = false;   ///< the peer has been sent generation_, and did not answer it yet
     bool confirmed_ = false;  ///< a READ behind it found no news
+    bool is_for_room_ = true;
     bool far_fences_ = false;
     bool fenced_ = true;             ///< nothing is owed to the peer behind the flag
     std::uint64_t flag_ticket_ = 0;  ///< of the WRITE of the flag, where it is waited for

@@ -136,6 +136,8 @@ constexpr RespCommand table[] = {
     {"renamenx", 3, resp_write | resp_fast, 1, 2, 1, gen, "1.0.0",
      "Gives an item another key, if that is free", resp::renamenx},
     {"reset", 1, for_strangers, 0, 0, 0, con, "6.2.0", "Makes the connection as new", resp::reset},
+    {"save", 1, resp_admin | resp_noscript | resp_alone, 0, 0, 0, srv, "1.0.0",
+     "Writes a snapshot, while nobody is served", resp::save},
     {"scan", -2, resp_readonly, 0, 0, 0, gen, "2.8.0", "Tells all keys in pieces", resp::scan},
     {"select", 2, always_fast, 0, 0, 0, con, "1.0.0", "Takes database 0, the only one",
      resp::select},

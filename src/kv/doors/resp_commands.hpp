@@ -176,6 +176,7 @@ void command_list(RespCall& call);
 void command_getkeys(RespCall& call);
 void config_get(RespCall& call);
 void info(RespCall& call);
+void save(RespCall& call);
 void time(RespCall& call);
 void debug(RespCall& call);
 // Transactions.

@@ -1,9 +1,5 @@
 // The RESP door's commands for connections.
-#include <nettle/memops.h>
-
 #include <algorithm>
-#include <array>
-#include <cstring>
 
 #include <fmt/format.h>
 
@@ -16,27 +12,10 @@ namespace {
 constexpr std::string_view wrong_password =
     "WRONGPASS invalid username-password pair or user is disabled.";
 
-/// In the same time whatever is given, right or wrong.
-bool is_password(const connect::Secret& secret, std::string_view given) {
-    constexpr std::size_t most = connect::Secret::max_bytes;
-    std::array<char, most> padded{};
-    std::array<char, most> wanted{};
-    std::copy_n(given.data(), std::min(given.size(), most), padded.data());
-    std::memcpy(wanted.data(), secret.bytes().data(), secret.bytes().size());
-    const bool is_same = nettle_memeql_sec(padded.data(), wanted.data(), most) != 0;
-    return is_same && given.size() == secret.bytes().size();
-}
-
 /// True: from now on it is known.
 bool log_in(RespCall& call, std::string_view user, std::string_view password) {
-    const connect::Secret& secret = call.service.options.password;
-    // A user's name has its letters' case.
-    const bool is_right = user == "default" && (!secret || is_password(secret, password));
-    if (is_right) {
-        call.session.is_known = true;
-    } else {
-        call.service.denied.fetch_add(1, std::memory_order_relaxed);
-    }
+    const bool is_right = call.service.admits(user, password);
+    if (is_right) call.session.is_known = true;
     return is_right;
 }
 

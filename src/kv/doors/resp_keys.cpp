@@ -23,26 +23,31 @@ void count_keys(RespCall& call, Holds holds) {
     call.out.integer(count);
 }
 
-/// Value and time of an item, into `value`. False: there is none.
-bool take(RespCall& call, std::span<const std::byte> key, std::string& value, Time& expires_at) {
-    const Outcome outcome = call.store().get(key, [&](const Entry& entry) {
-        value.assign(word_of(entry.value));
+/// Sets the second key to what the first one is. None: there is no such item.
+std::optional<Outcome> copy_item(RespCall& call) {
+    Time expires_at;
+    std::uint64_t note = 0;
+    const Outcome found = call.store().get(call.key(1), [&](const Entry& entry) {
+        call.scratch.assign(word_of(entry.value));
         expires_at = entry.expires_at;
+        note = entry.note;
     });
-    return outcome == Outcome::ok;
+    if (found != Outcome::ok) return std::nullopt;
+    const auto value = bytes_of_word(call.scratch);
+    return call.store().set_until(call.key(2), value, expires_at, {}, note).outcome;
 }
 
 /// With the gate alone. `only_new`: answers 0 or 1.
 void rename_by(RespCall& call, bool only_new) {
-    Time expires_at;
-    if (!take(call, call.key(1), call.scratch, expires_at)) return call.no_such_key();
+    if (!call.store().exists(call.key(1))) return call.no_such_key();
     const auto answer = [&](bool is_done) {
         only_new ? call.out.integer(is_done ? 1 : 0) : call.ok();
     };
     if (call.word(1) == call.word(2)) return answer(false);
     if (only_new && call.store().exists(call.key(2))) return answer(false);
-    const auto set = call.store().set_until(call.key(2), bytes_of_word(call.scratch), expires_at);
-    if (!call.took(set.outcome)) return;
+    const auto copied = copy_item(call);
+    if (!copied) return call.no_such_key();
+    if (!call.took(*copied)) return;
     (void)call.store().erase(call.key(1));
     answer(true);
 }
@@ -214,11 +219,10 @@ void copy(RespCall& call) {
     if (call.word(1) == call.word(2)) {
         return call.out.error("ERR source and destination objects are the same");
     }
-    Time expires_at;
-    if (!take(call, call.key(1), call.scratch, expires_at)) return call.out.integer(0);
     if (!replaces && call.store().exists(call.key(2))) return call.out.integer(0);
-    const auto set = call.store().set_until(call.key(2), bytes_of_word(call.scratch), expires_at);
-    if (call.took(set.outcome)) call.out.integer(1);
+    const auto copied = copy_item(call);
+    if (!copied) return call.out.integer(0);
+    if (call.took(*copied)) call.out.integer(1);
 }
 
 void dbsize(RespCall& call) {
@@ -257,8 +261,8 @@ void memory_usage(RespCall& call) {
     }
     std::size_t bytes = 0;
     (void)call.store().get(call.key(2), [&](const Entry& entry) {
-        bytes = chunk_of(class_of(
-            bytes_of_item(entry.key.size(), entry.value.size(), entry.expires_at.has_value())));
+        bytes = chunk_of(class_of(bytes_of_item(entry.key.size(), entry.value.size(),
+                                                entry.expires_at.has_value(), entry.note != 0)));
     });
     bytes == 0 ? call.out.null() : call.out.integer(static_cast<std::int64_t>(bytes));
 }

@@ -13,6 +13,7 @@
 
 #include "doors/resp_commands.hpp"
 #include "doors/text.hpp"
+#include "millrace/base/error.hpp"
 
 namespace millrace::kv::resp {
 namespace {
@@ -289,6 +290,18 @@ void info(RespCall& call) {
         text += section.text(call.service);
     }
     call.out.text(text);
+}
+
+void save(RespCall& call) {
+    if (!call.service.save) {
+        return call.out.error("ERR there is no file for it: start the server with --snapshot FILE");
+    }
+    try {
+        call.service.save();
+    } catch (const base::Error& error) {
+        return call.out.error(fmt::format("ERR {}", error.what()));
+    }
+    call.ok();
 }
 
 void time(RespCall& call) {

@@ -4,10 +4,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
-#include "millrace/base/clock.hpp"
+#include "doors/door_session.hpp"
 #include "millrace/kv/store.hpp"
 
 namespace millrace::kv {
@@ -20,30 +22,19 @@ struct RespTransaction {
         const RespCommand* command;
         std::vector<std::string> arguments;
     };
-    struct Watched {
-        std::string key;
-        Version version;  ///< 0: there was none
-    };
     bool is_open = false;
     bool is_broken = false;  ///< one of its commands was refused
     std::vector<Queued> queue;
-    std::vector<Watched> watched;
-    std::size_t bytes = 0;  ///< of both, about
+    std::map<std::string, Version, std::less<>> watched;  ///< by key; 0: there was none
+    std::size_t bytes = 0;                                ///< of both, about
 };
 
-struct RespSession {
-    std::uint64_t number = 0;
-    int descriptor = -1;
-    std::string peer;  ///< "127.0.0.1:4711"
+struct RespSession : DoorSession {
     std::string name;
     std::string library;
     std::string library_version;
     int protocol = 2;
-    bool is_known = false;    ///< has said the password, or there is none
-    bool is_leaving = false;  ///< is closed once it has its answers
-    bool is_kept = false;     ///< CLIENT NO-EVICT, for CLIENT LIST
-    base::Clock::time_point came{};
-    base::Clock::time_point asked{};       ///< last
+    bool is_kept = false;                  ///< CLIENT NO-EVICT, for CLIENT LIST
     const RespCommand* command = nullptr;  ///< the last one
     RespTransaction transaction;
 };

@@ -21,7 +21,9 @@ Change to_value(std::string_view value, Time expires_at) {
     return {Change::Kind::set, bytes_of_word(value), expires_at};
 }
 Change kept_as_long(std::string_view value, const Entry* entry) {
-    return to_value(value, entry == nullptr ? Time{} : entry->expires_at);
+    Change change = to_value(value, entry == nullptr ? Time{} : entry->expires_at);
+    change.note = entry == nullptr ? 0 : entry->note;
+    return change;
 }
 
 /// The options of SET and GETEX.
@@ -95,7 +97,8 @@ void set_by(RespCall& call, std::size_t value_at, const Options& options) {
                      !((options.only_old || options.if_equal) && entry == nullptr) &&
                      !(options.if_equal && word_of(entry->value) != *options.if_equal);
             if (!is_set) return nothing;
-            return options.keeps_time ? kept_as_long(value, entry) : to_value(value, expires_at);
+            return to_value(
+                value, options.keeps_time && entry != nullptr ? entry->expires_at : expires_at);
         });
         if (!call.took(outcome)) return;
         if (options.tells_old) {
@@ -212,7 +215,9 @@ void getex(RespCall& call) {
         value.assign(word_of(entry->value));
         if (is_over) return Change{.kind = Change::Kind::erase};
         if (options.persists && !entry->expires_at) return nothing;
-        return to_value(value, expires_at);
+        Change change = kept_as_long(value, entry);
+        change.expires_at = expires_at;
+        return change;
     });
     if (!call.took(outcome)) return;
     if (!was_there) return call.out.null();

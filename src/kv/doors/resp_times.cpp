@@ -2,7 +2,6 @@
 #include "doors/resp_times.hpp"
 
 #include <algorithm>
-#include <limits>
 
 #include <fmt/format.h>
 
@@ -10,13 +9,6 @@
 #include "doors/text.hpp"
 
 namespace millrace::kv {
-
-base::Clock::time_point RespService::of_unix(std::int64_t milliseconds) const noexcept {
-    // What lies beyond the clock's own range is far enough away.
-    constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max() / 1'000'000;
-    return base::Clock::time_point{std::chrono::nanoseconds{
-        std::clamp(milliseconds, -most / 2, most) * 1'000'000 - unix_offset_ns}};
-}
 
 namespace resp {
 
@@ -114,7 +106,7 @@ void expire_by(RespCall& call, TimeUnit unit) {
         if (!is_done) return Change{};
         if (is_over) return Change{.kind = Change::Kind::erase};
         call.scratch.assign(word_of(entry->value));
-        return Change{Change::Kind::set, bytes_of_word(call.scratch), then};
+        return Change{Change::Kind::set, bytes_of_word(call.scratch), then, entry->note};
     });
     if (outcome == Outcome::bad_key) return call.out.integer(0);
     if (!call.took(outcome)) return;
@@ -164,7 +156,7 @@ void persist(RespCall& call) {
         is_done = entry != nullptr && entry->expires_at.has_value();
         if (!is_done) return Change{};
         call.scratch.assign(word_of(entry->value));
-        return Change{Change::Kind::set, bytes_of_word(call.scratch), std::nullopt};
+        return Change{Change::Kind::set, bytes_of_word(call.scratch), {}, entry->note};
     });
     if (outcome == Outcome::bad_key) return call.out.integer(0);
     if (call.took(outcome)) call.out.integer(is_done ? 1 : 0);

@@ -1,7 +1,6 @@
 // The RESP door's transactions: commands that are carried out together, with nobody else's between
 // them, if what was watched has not changed. A version tells that: it is another one after each
 // change, and 0 of a key that is not there.
-#include <algorithm>
 #include <utility>
 
 #include "doors/resp_commands.hpp"
@@ -18,13 +17,13 @@ Version version_of(Store& store, std::string_view key) {
 
 /// The connection has none any more; what it had.
 RespTransaction end(RespService& service, RespSession& session) {
-    service.held.fetch_sub(session.transaction.bytes, std::memory_order_relaxed);
+    service.crowd.held.fetch_sub(session.transaction.bytes, std::memory_order_relaxed);
     return std::exchange(session.transaction, {});
 }
 
 void hold(RespCall& call, std::size_t bytes) {
     call.session.transaction.bytes += bytes;
-    call.service.held.fetch_add(bytes, std::memory_order_relaxed);
+    call.service.crowd.held.fetch_add(bytes, std::memory_order_relaxed);
 }
 
 }  // namespace
@@ -57,10 +56,8 @@ void exec(RespCall& call) {
     if (transaction.is_broken) {
         return call.out.error("EXECABORT Transaction discarded because of previous errors.");
     }
-    for (const auto& watched : transaction.watched) {
-        if (version_of(call.store(), watched.key) != watched.version) {
-            return call.out.null_array();
-        }
+    for (const auto& [key, version] : transaction.watched) {
+        if (version_of(call.store(), key) != version) return call.out.null_array();
     }
     call.out.array(transaction.queue.size());
     std::vector<std::string_view> words;
@@ -81,12 +78,13 @@ void discard(RespCall& call) {
 void watch(RespCall& call) {
     RespTransaction& transaction = call.session.transaction;
     if (transaction.is_open) return call.out.error("ERR WATCH inside MULTI is not allowed");
-    for (std::size_t i = 1; i < call.words.size(); ++i) {
-        const auto has_key = [&](const auto& watched) { return watched.key == call.word(i); };
-        if (std::ranges::any_of(transaction.watched, has_key)) continue;
-        transaction.watched.push_back(
-            {std::string{call.word(i)}, version_of(call.store(), call.word(i))});
-        hold(call, sizeof transaction.watched[0] + call.word(i).size());
+    auto& watched = transaction.watched;
+    constexpr std::size_t links = 4 * sizeof(void*);
+    for (const std::string_view key : call.words.subspan(1)) {
+        const auto at = watched.lower_bound(key);
+        if (at != watched.end() && at->first == key) continue;
+        watched.emplace_hint(at, key, version_of(call.store(), key));
+        hold(call, sizeof *at + links + key.size());
     }
     call.ok();
 }

@@ -40,8 +40,7 @@ void close_all(CompletionChannel& channel) noexcept {
 }
 
 /// What makes the channel's descriptor readable: of the peers, here all of them. In place of a
-/// timer that there is not, that descriptor itself: it will have the timer, if one comes while we
-/// sleep.
+/// missing timer, that descriptor itself: it will have the timer, if one comes while we sleep.
 [[nodiscard]] std::array<pollfd, 3> sources_of(const CompletionChannel& channel) noexcept {
     const int liveness = channel.owner->process->node().liveness_descriptor();
     const int timer = channel.timer.load(std::memory_order_acquire);
@@ -198,7 +197,8 @@ int get_cq_event(ibv_comp_channel* public_channel, ibv_cq** queue, void** queue_
     pthread_testcancel();  // an event that is there makes no difference
     const base::Uncancelled held;
     std::array<pollfd, 3> sources = sources_of(*channel);
-    int news = look_for_news(sources);
+    // A bare channel hears of nothing but its bell: where that rang, nobody else need be asked.
+    int news = channel->is_bare() && drain_bell(channel->bell) ? 0 : look_for_news(sources);
     if (news < 0) return -1;
     take_news(*channel, sources);
     PolledQueue* cq = next_event(*channel);

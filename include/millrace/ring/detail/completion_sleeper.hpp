@@ -9,6 +9,7 @@
 #include <array>
 #include <chrono>
 #include <cstdint>
+#include <utility>
 
 #include "millrace/connect/link.hpp"
 #include "millrace/ring/send_window.hpp"
@@ -28,17 +29,24 @@ class CompletionSleeper : public connect::LinkParker {
         for (SendWindow* const window : windows_) {
             if (window != nullptr) (void)window->reap();
         }
-        connect::LinkParker::prepare();
+        arm(windows_[0]->awaits_completion());
     }
     Rest settle() override {
         if (is_late()) return Rest::nap;
         if (events_were_taken()) return Rest::look;
+        // Posted by the look behind prepare(): it is to raise an event, too.
+        if (windows_[0]->awaits_completion() && !sends_are_armed()) return Rest::look;
         ++sleeps_;
         return Rest::sleep;
     }
     void woken(Rest from) override {
-        if (from == Rest::sleep && link_->channel().drain() > 0) ++woken_;
+        has_slept_ = from == Rest::sleep;
         connect::LinkParker::woken(from);
+    }
+    void retract() override {
+        const std::uint64_t before = link_->channel().drained();
+        connect::LinkParker::retract();
+        if (std::exchange(has_slept_, false) && link_->channel().drained() != before) ++woken_;
     }
 
     /// Nothing needs to be asked for: whatever comes raises an event.
@@ -65,6 +73,7 @@ class CompletionSleeper : public connect::LinkParker {
     std::chrono::nanoseconds pause_ = std::chrono::nanoseconds::max();
     std::uint64_t sleeps_ = 0;
     std::uint64_t woken_ = 0;
+    bool has_slept_ = false;  ///< since prepare()
 };
 
 }  // namespace millrace::ring::detail

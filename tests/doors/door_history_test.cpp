@@ -1,4 +1,4 @@
-// Histories of one key, of clients of both kinds at a time: they can have happened call by call.
+// Histories of one key, of clients of all kinds at a time: they can have happened call by call.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "doors/memcached_client.hpp"
 #include "doors/resp_client.hpp"
 #include "kv/linearizability.hpp"
 
@@ -22,7 +23,7 @@ std::uint64_t number_of(const std::string& text) { return text.empty() ? 0 : std
 /// What a client of Redis sees of the key "k", whose values are numbers.
 class RedisCaller {
   public:
-    explicit RedisCaller(DoorServing& serving) : client_{serving.client()} {}
+    explicit RedisCaller(DoorServing& serving) : client_{serving} {}
     std::uint64_t get() { return found_in(client_.ask({"get", "k"})); }
     void set(std::uint64_t value) {
         ASSERT_EQ(client_.ask({"set", "k", std::to_string(value)}), "+OK\r\n");
@@ -42,6 +43,41 @@ class RedisCaller {
         return number_of(answer.substr(answer.find('\n') + 1));
     }
     RawClient client_;
+};
+
+/// What a client of memcached sees of it.
+class MemcachedCaller {
+  public:
+    explicit MemcachedCaller(DoorServing& serving) : client_{serving} {}
+    std::uint64_t get() {
+        const std::string answer = client_.ask("gets k\r\n");
+        cas_.clear();
+        seen_ = 0;
+        if (answer == "END\r\n") return seen_;
+        // VALUE k 0 <bytes> <cas>, and the value.
+        const std::size_t end = answer.find("\r\n");
+        cas_ = answer.substr(answer.rfind(' ', end) + 1, end - answer.rfind(' ', end) - 1);
+        seen_ = number_of(answer.substr(end + 2));
+        return seen_;
+    }
+    void set(std::uint64_t value) { ASSERT_EQ(store("set k 0 0", value, ""), "STORED\r\n"); }
+    bool erase() { return client_.ask("delete k\r\n") == "DELETED\r\n"; }
+    /// By the cas unique that it saw last, whose value is the one that was expected.
+    bool compare_and_set(std::uint64_t& expected, std::uint64_t value) {
+        expected = seen_;
+        const std::string answer =
+            cas_.empty() ? store("add k 0 0", value, "") : store("cas k 0 0", value, ' ' + cas_);
+        return answer == "STORED\r\n";
+    }
+
+  private:
+    std::string store(const std::string& line, std::uint64_t value, const std::string& cas) {
+        const std::string text = std::to_string(value);
+        return client_.ask(line + ' ' + std::to_string(text.size()) + cas + "\r\n" + text + "\r\n");
+    }
+    TextClient client_;
+    std::string cas_;  ///< empty: there was none
+    std::uint64_t seen_ = 0;
 };
 
 /// The same by our own client.
@@ -102,16 +138,16 @@ void call(Caller& caller, std::mt19937& random, std::atomic<std::uint64_t>& cloc
     }
 }
 
-class RespHistory : public testing::TestWithParam<std::uint32_t> {};
-INSTANTIATE_TEST_SUITE_P(Threads, RespHistory, testing::Values(1U, 3U));
+class DoorHistory : public testing::TestWithParam<std::uint32_t> {};
+INSTANTIATE_TEST_SUITE_P(Threads, DoorHistory, testing::Values(1U, 3U));
 
-TEST_P(RespHistory, OfClientsOfBothKindsIsLinearizable) {
+TEST_P(DoorHistory, OfClientsOfAllKindsIsLinearizable) {
     ServerOptions options;
     options.threads.count = GetParam();
     DoorServing serving{options};
-    RawClient cleaner = serving.client();
+    RawClient cleaner{serving};
     constexpr int rounds = 150;
-    constexpr std::size_t callers = 4;
+    constexpr std::size_t callers = 5;
     std::array<std::vector<Call>, callers> calls;
     std::atomic<std::uint64_t> clock{1};
     int round = 0;
@@ -135,8 +171,13 @@ TEST_P(RespHistory, OfClientsOfBothKindsIsLinearizable) {
     };
     std::vector<std::thread> threads;
     for (std::size_t i = 0; i < callers; ++i) {
-        threads.emplace_back(
-            [&, i] { i % 2 == 0 ? run(RedisCaller{serving}, i) : run(OwnCaller{serving}, i); });
+        threads.emplace_back([&, i] {
+            switch (i % 3) {
+                case 0: return run(RedisCaller{serving}, i);
+                case 1: return run(OwnCaller{serving}, i);
+                default: return run(MemcachedCaller{serving}, i);
+            }
+        });
     }
     for (std::thread& thread : threads) thread.join();
     EXPECT_EQ(round, rounds);

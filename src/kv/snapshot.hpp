@@ -1,0 +1,28 @@
+// All items of a store in a file, and back. Written aside and renamed, so that under its name there
+// is a whole one or none; checked before the first item of it is set. Used by Server.
+//
+//     head    "MRKVSNAP" | format 4 | byte order 4 | written at 8
+//     item    key length 4 | value length 4 | expires at 8 | note 8 | key | value
+//     end     0 4 | 0 4 | items 8 | checksum 8
+//
+// Numbers are as this machine has them; times are nanoseconds of Unix time, 0: never. The checksum
+// is XXH3's of each piece, begun with that of all before it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "millrace/kv/server.hpp"
+#include "millrace/kv/store.hpp"
+
+namespace millrace::kv {
+
+/// How many items were written. What changes meanwhile is in it as it was, as it is, or not. Throws
+/// Error (system, permission, resource_exhausted, …), and the file is what it was.
+std::uint64_t write_snapshot(const Store& store, const std::string& path);
+
+/// Nothing, if there is no such file. Throws Error, and the store is what it was: it cannot be
+/// read; invalid_argument: it is no snapshot, or not what was written.
+SnapshotRead read_snapshot(Store& store, const std::string& path);
+
+}  // namespace millrace::kv
