@@ -120,24 +120,35 @@ Outcome Arrivals::read(std::uint32_t key, std::uint64_t address,
     return Outcome::done;
 }
 
+bool Arrivals::lock_word(std::uint32_t key, std::uint64_t address) noexcept {
+    const HazardScope scope{of_.block.hazard->run, of_.asymmetric};
+    Piece target;
+    const KeyCache::Region* const region = receiver_.find_word(key, address, target);
+    // What is refused is refused in its turn.
+    if (region == nullptr || region->kind == RegionKind::shared_file) return true;
+    const std::uint64_t at_owner = receiver_.keys.address_at_owner(key, address);
+    if (!of_.node.atomic_locks().lock(at_owner)) return false;
+    locked_ = at_owner;
+    return true;
+}
+
+void Arrivals::unlock_word() noexcept {
+    if (locked_) of_.node.atomic_locks().unlock(*locked_);
+    locked_.reset();
+}
+
 Outcome Arrivals::atomic(roce::Operation operation, std::uint32_t key, std::uint64_t address,
                          std::uint64_t compare_or_add, std::uint64_t swap,
                          std::uint64_t& original) noexcept {
     const HazardScope scope{of_.block.hazard->run, of_.asymmetric};
     Piece target;
-    const KeyCache::Region* const region = receiver_.find_word(key, address, target);
-    if (region == nullptr) return refused();
+    if (receiver_.find_word(key, address, target) == nullptr) return refused();
     original = 0;
     if (target.at.direct == nullptr) return Outcome::done;
     const ibv_wr_opcode opcode = operation == roce::Operation::fetch_add
                                      ? IBV_WR_ATOMIC_FETCH_AND_ADD
                                      : IBV_WR_ATOMIC_CMP_AND_SWP;
-    // Memory that peers do not map they change under a lock.
-    const bool locks = region->kind != RegionKind::shared_file;
-    const std::uint64_t at_owner = receiver_.keys.address_at_owner(key, address);
-    if (locks && !of_.node.atomic_locks().lock(at_owner)) return Outcome::no_receive;  // later
     original = Receiver::change_word(target.at.direct, opcode, compare_or_add, swap);
-    if (locks) of_.node.atomic_locks().unlock(at_owner);
     return Outcome::done;
 }
 

@@ -5,6 +5,7 @@
 #include <infiniband/verbs.h>
 
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "roce/sides.hpp"
@@ -34,6 +35,10 @@ class Arrivals final : public roce::ReceiveSide {
                                            std::uint32_t length) noexcept override;
     [[nodiscard]] roce::Outcome read(std::uint32_t key, std::uint64_t address,
                                      std::span<std::uint8_t> to) noexcept override;
+    /// Before and after an atomic: memory that peers do not map they change under a lock. False:
+    /// somebody has had it for longer than one atomic takes, and may be stopped.
+    [[nodiscard]] bool lock_word(std::uint32_t key, std::uint64_t address) noexcept;
+    void unlock_word() noexcept;
     [[nodiscard]] roce::Outcome atomic(roce::Operation operation, std::uint32_t key,
                                        std::uint64_t address, std::uint64_t compare_or_add,
                                        std::uint64_t swap,
@@ -58,6 +63,7 @@ class Arrivals final : public roce::ReceiveSide {
     Receiver receiver_;
     Consumed receive_;
     Write write_;
+    std::optional<std::uint64_t> locked_;  ///< the address of a word
 };
 
 }  // namespace millrace::soft

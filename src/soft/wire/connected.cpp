@@ -114,7 +114,12 @@ void Connected::take(const WirePacket& packet) noexcept {
         return;
     }
     if (owner_->state() == IBV_QPS_RTR) owner_->established();
+    const bool is_atomic =
+        parsed.kind == roce::Kind::compare_swap || parsed.kind == roce::Kind::fetch_add;
+    // Not done and not answered: the peer asks again, as if it had been lost.
+    if (is_atomic && !arrivals_.lock_word(parsed.remote_key, parsed.address)) return;
     protocol_->arrived(parsed, packet.now);
+    if (is_atomic) arrivals_.unlock_word();
 }
 
 void Connected::arrived(const WirePacket& packet) noexcept {

@@ -7,6 +7,7 @@
 
 #include <gtest/gtest.h>
 
+#include "fabric/node.hpp"
 #include "process/context.hpp"
 #include "process/process.hpp"
 #include "queue_pair/queue_pair.hpp"
@@ -17,18 +18,22 @@ namespace {
 
 using roce::Outcome;
 
-/// Of an unreliable queue pair that nobody sends to.
+EndpointOptions unreliable() {
+    EndpointOptions options;
+    options.type = IBV_QPT_UC;
+    return options;
+}
+
+/// Of a queue pair that nobody sends to.
 struct Arriving {
-    Endpoint end{[] {
-        EndpointOptions options;
-        options.type = IBV_QPT_UC;
-        return options;
-    }()};
+    Endpoint end;
     soft::QueuePair& qp = static_cast<soft::QueuePair&>(*end.qp);
     soft::Counters counters;
     soft::Arrivals arrivals{{qp.block, qp.end, counters, qp.owner->process->node(), false}};
 
-    Arriving() { EXPECT_EQ(end.connect(end.qp->qp_num), 0); }
+    explicit Arriving(const EndpointOptions& options = unreliable()) : end{options} {
+        EXPECT_EQ(end.connect(end.qp->qp_num), 0);
+    }
     Outcome place(std::uint32_t offset, std::uint8_t value) {
         std::array<std::uint8_t, 8> bytes;
         bytes.fill(value);
@@ -80,6 +85,30 @@ TEST(Arrivals, OfAWriteLeaveTheReceiveThatALostSendHadClaimed) {
     EXPECT_EQ(to.at(0), 1);
     EXPECT_EQ(to.at(1'000), 2);
     EXPECT_TRUE(to.end.complete());
+}
+
+TEST(Arrivals, OfAnAtomicAreForLaterWhileAnotherHasTheWord) {
+    EndpointOptions options;
+    options.shared_memory = false;
+    options.access |= IBV_ACCESS_REMOTE_ATOMIC;
+    options.qp_access |= IBV_ACCESS_REMOTE_ATOMIC;
+    Arriving to{options};
+    const std::uint32_t key = to.end.mr->rkey;
+    soft::AtomicLocks& locks = to.qp.owner->process->node().atomic_locks();
+    ASSERT_TRUE(locks.lock(to.end.address(8)));
+    EXPECT_FALSE(to.arrivals.lock_word(key, to.end.address(8)));
+    locks.unlock(to.end.address(8));
+    ASSERT_TRUE(to.arrivals.lock_word(key, to.end.address(8)));
+    EXPECT_FALSE(locks.lock(to.end.address(8)));
+    to.end.word(8) = 5;
+    std::uint64_t original = 0;
+    const auto add = roce::Operation::fetch_add;
+    EXPECT_EQ(to.arrivals.atomic(add, key, to.end.address(8), 2, 0, original), Outcome::done);
+    to.arrivals.unlock_word();
+    EXPECT_EQ(original, 5U);
+    EXPECT_EQ(to.end.word(8), 7U);
+    EXPECT_TRUE(locks.lock(to.end.address(8)));
+    locks.unlock(to.end.address(8));
 }
 
 TEST(Arrivals, AreCheckedAtEachPiece) {

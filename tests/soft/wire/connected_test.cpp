@@ -239,7 +239,8 @@ TEST_F(Choice, IsMemoryForAPeerOfThisHost) {
     ASSERT_EQ(pair.left.write(1, 0, 8, pair.right.address(), pair.right.mr->rkey), 0);
     EXPECT_EQ(status_of(pair.left), IBV_WC_SUCCESS);
     EXPECT_EQ(counted(pair.left, WireCount::packets_sent), 0U);
-    EXPECT_NE(soft::map_remote(pair.left.qp, pair.right.address(), pair.right.mr->rkey, 8), nullptr);
+    EXPECT_NE(soft::map_remote(pair.left.qp, pair.right.address(), pair.right.mr->rkey, 8),
+              nullptr);
 }
 
 TEST_F(Choice, IsTheWireForAnotherHost) {
