@@ -83,8 +83,8 @@ struct BarOptions {
 };
 
 /// The groups that bars may belong to, in the order of the work.
-inline constexpr std::string_view bar_groups[] = {"foundation", "soft", "flow", "structures",
-                                                  "messaging",  "rpc",  "kv",   "stream", "busy"};
+inline constexpr std::string_view bar_groups[] = {
+    "foundation", "soft", "flow", "structures", "messaging", "rpc", "kv", "stream", "wire", "busy"};
 
 /// Measures the bars and prints one line each: name, measured, spread, limit, `ok` or `short` (or
 /// `reported`).
