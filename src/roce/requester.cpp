@@ -53,7 +53,8 @@ void Requester::start(const RequesterAttributes& attributes) noexcept {
     since_asked_ = since_wider_ = 0;
     window_ = attributes_.window = std::max(attributes.window, 1U);
     reads_done_ = reads_sent_ = 0;
-    timer_ = paused_ = never;
+    timer_ = early_ = paused_ = measured_ = never;
+    round_trip_ = 0;
     is_running_ = true;
     is_held_ = is_recovering_ = false;
     broken_ = Status::success;
@@ -81,13 +82,15 @@ std::uint32_t Requester::abort() noexcept {
     done_ = cursor_ = fresh_ = posted_;
     unacknowledged_ = cursor_psn_ = sent_psn_;
     reads_done_ = reads_sent_;
-    timer_ = paused_ = never;
+    timer_ = early_ = paused_ = never;
     broken_ = Status::success;
     is_running_ = false;
     return left;
 }
 
-std::int64_t Requester::next_deadline() const noexcept { return std::min(timer_, paused_); }
+std::int64_t Requester::next_deadline() const noexcept {
+    return std::min({timer_, early_, paused_});
+}
 
 // What leaves.
 
@@ -97,10 +100,13 @@ bool Requester::send(std::int64_t now, Outlet& outlet) noexcept {
         if (now < paused_) return true;
         paused_ = never;
     }
+    now_ = now;
     if (timer_ <= now) {
         ++counts_.timeouts;
-        timer_ = never;
+        timer_ = early_ = never;
         repeat();
+    } else if (early_ <= now) {
+        repeat_early(now);
     }
     while (is_running_ && cursor_ != posted_) {
         const Sent what = send_next(outlet);
@@ -262,7 +268,12 @@ Requester::Sent Requester::send_atomic(const Entry& entry, Outlet& outlet) noexc
 /// The cursor passes what has left.
 void Requester::sent(const Entry& entry, std::uint32_t packets) noexcept {
     ++counts_.packets;
-    if (cursor_psn_ != sent_psn_) ++counts_.repeated;
+    if (cursor_psn_ != sent_psn_) {
+        ++counts_.repeated;
+    } else if (measured_ == never) {
+        measured_ = now_;
+        measured_psn_ = cursor_psn_;
+    }
     cursor_psn_ = psn_after(cursor_psn_, packets);
     if (psn_distance(cursor_psn_, sent_psn_) > 0) sent_psn_ = cursor_psn_;
     if (cursor_psn_ == end_of(entry)) ++cursor_;
@@ -324,11 +335,12 @@ void Requester::refused(Refusal why) noexcept {
 }
 
 void Requester::not_ready(std::uint8_t timer, std::int64_t now) noexcept {
+    if (paused_ != never) return;  // it came again
     ++counts_.not_ready;
     if (rnr_retries_ == 0) return fail_first(Status::rnr_retries_exceeded);
     if (attributes_.rnr_retry != for_ever) --rnr_retries_;
     go_back();
-    timer_ = never;
+    timer_ = early_ = never;
     paused_ = now + rnr_times[timer];
 }
 
@@ -387,6 +399,7 @@ void Requester::progressed(std::uint32_t before, std::int64_t now) noexcept {
     retries_ = attributes_.retry_count;
     rnr_retries_ = attributes_.rnr_retry;
     is_recovering_ = false;
+    measure(now);
     while (reads_done_ != reads_sent_ &&
            psn_distance(read_ends_[reads_done_ & read_mask_], unacknowledged_) <= 0) {
         ++reads_done_;
@@ -413,11 +426,32 @@ void Requester::lacks_response() noexcept {
 void Requester::repeat() noexcept {
     if (retries_ == 0) return fail_first(Status::retries_exceeded);
     --retries_;
-    window_ = std::max(window_ / 2, std::min(least_window, attributes_.window));
+    narrow();
     go_back();
 }
 
+void Requester::repeat_early(std::int64_t now) noexcept {
+    ++counts_.early;
+    narrow();
+    go_back();
+    patience_ *= 2;
+    early_ = now + patience_;
+}
+
+void Requester::narrow() noexcept {
+    window_ = std::max(window_ / 2, std::min(least_window, attributes_.window));
+}
+
+/// Of packets that were sent once alone: else nobody knows which of them was acknowledged.
+void Requester::measure(std::int64_t now) noexcept {
+    if (measured_ == never || psn_distance(unacknowledged_, measured_psn_) <= 0) return;
+    const std::int64_t taken = now - measured_;
+    round_trip_ = round_trip_ == 0 ? taken : round_trip_ + (taken - round_trip_) / 8;
+    measured_ = never;
+}
+
 void Requester::go_back() noexcept {
+    measured_ = never;
     cursor_ = done_;
     cursor_psn_ = unacknowledged_;
     reads_done_ = reads_sent_;
@@ -428,12 +462,14 @@ void Requester::go_back() noexcept {
 void Requester::restart_timer(std::int64_t now) noexcept {
     const bool runs = is_running_ && paused_ == never && is_awaited() && timeout_ != never;
     timer_ = runs ? now + timeout_ : never;
+    patience_ = std::max(4 * round_trip_, least_patience);
+    early_ = runs && patience_ < timeout_ ? now + patience_ : never;
 }
 
 void Requester::fail_first(Status status) noexcept {
     const std::uint32_t slot = entry(done_).request.slot;
     is_running_ = false;
-    timer_ = paused_ = never;
+    timer_ = early_ = paused_ = never;
     ++done_;
     side_.fail(slot, status);
 }

@@ -25,6 +25,8 @@
 // - What a READ or an atomic brought is placed once, in order, and only while its request waits.
 // - While something is unacknowledged, and no receiver has asked for a pause, the timer runs; each
 //   time that it runs out without progress takes one of `retry_count`.
+// - What is unacknowledged for some round trips is sent again before, ever more rarely, and that
+//   takes none: a lost last packet costs milliseconds, though the peer may be silent for seconds.
 //
 // Source: InfiniBand Architecture Specification, volume 1, chapter 9.7 (reliable service).
 #pragma once
@@ -53,6 +55,8 @@ struct RequesterAttributes {
     std::uint32_t window = 128;     ///< packets under way at most; below 2^22
 };
 
+/// Nothing is sent again earlier, in nanoseconds: a peer without a processor waits for one as long.
+inline constexpr std::int64_t least_patience = 4'000'000;
 /// Responses that one request of a READ asks for.
 inline constexpr std::uint32_t most_read_packets = 32;
 
@@ -60,6 +64,7 @@ struct RequesterCounts {
     std::uint64_t packets = 0;        ///< sent, again or not
     std::uint64_t repeated = 0;       ///< of these, sent again
     std::uint64_t timeouts = 0;
+    std::uint64_t early = 0;          ///< repetitions before a timeout
     std::uint64_t gaps = 0;           ///< told by the responder, or seen in what it sent
     std::uint64_t not_ready = 0;      ///< pauses asked for by the receiver
     std::uint64_t strange = 0;        ///< packets that no request waits for
@@ -139,7 +144,10 @@ class Requester {
     void complete_first() noexcept;
     void lacks_response() noexcept;
     void repeat() noexcept;
+    void repeat_early(std::int64_t now) noexcept;
+    void narrow() noexcept;
     void go_back() noexcept;
+    void measure(std::int64_t now) noexcept;
     void fail_first(Status status) noexcept;
     void restart_timer(std::int64_t now) noexcept;
 
@@ -170,7 +178,15 @@ class Requester {
     std::uint32_t reads_sent_ = 0;
 
     std::int64_t timer_ = never;    ///< when the wait for an acknowledgement ends
+    std::int64_t early_ = never;    ///< when what is unacknowledged is sent again before that
+    std::int64_t patience_ = 0;     ///< how long that waits
     std::int64_t paused_ = never;   ///< until when the receiver is not ready
+
+    std::int64_t now_ = 0;           ///< of this `send`
+    std::int64_t round_trip_ = 0;    ///< smoothed; 0: not known
+    std::int64_t measured_ = never;  ///< when the packet left whose acknowledgement is timed
+    std::uint32_t measured_psn_ = 0;
+
     std::uint32_t retries_ = 0;     ///< left
     std::uint32_t rnr_retries_ = 0;
     bool is_running_ = false;

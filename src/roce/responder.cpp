@@ -101,6 +101,12 @@ void Responder::execute_read(const Packet& packet) noexcept {
            .offset = 0,
            .address = packet.address,
            .original = 0});
+    remember({.is_read = true,
+              .psn = packet.psn,
+              .remote_key = packet.remote_key,
+              .length = packet.length,
+              .address = packet.address,
+              .original = 0});
     done(packets_of(packet.length));
 }
 
@@ -115,9 +121,12 @@ void Responder::execute_atomic(const Packet& packet) noexcept {
         packet.address, is_swap ? packet.compare : packet.swap_or_add,
         is_swap ? packet.swap_or_add : 0, original);
     if (outcome != Outcome::done) return refuse(outcome);
-    replays_[next_replay_] = {packet.psn, original};
-    next_replay_ = next_replay_ + 1 == attributes_.most_reads ? 0 : next_replay_ + 1;
-    replay_count_ = std::min(replay_count_ + 1, attributes_.most_reads);
+    remember({.is_read = false,
+              .psn = packet.psn,
+              .remote_key = 0,
+              .length = 0,
+              .address = 0,
+              .original = original});
     message_sequence_ = psn_after(message_sequence_, 1);
     queue({.is_read = false,
            .is_repeated = false,
@@ -193,14 +202,38 @@ void Responder::repeated(const Packet& packet, std::int64_t now) noexcept {
     }
 }
 
+void Responder::remember(const Replay& done) noexcept {
+    replays_[next_replay_] = done;
+    next_replay_ = next_replay_ + 1 == attributes_.most_reads ? 0 : next_replay_ + 1;
+    replay_count_ = std::min(replay_count_ + 1, attributes_.most_reads);
+}
+
+/// The READ or atomic that comes again, a READ from any of its packets on. Null: it was never asked
+/// for, or is none of the last.
+const Responder::Replay* Responder::find_replay(const Packet& packet) const noexcept {
+    const bool is_read = packet.kind == Kind::read_request;
+    for (std::uint32_t i = 0; i < replay_count_; ++i) {
+        const Replay& known = replays_[i];
+        if (known.is_read != is_read) continue;
+        const std::uint32_t later = (packet.psn - known.psn) & psn_mask;
+        if (!is_read) {
+            if (later == 0) return &known;
+            continue;
+        }
+        const std::uint64_t offset = std::uint64_t{later} << mtu_shift_;
+        if (later < packets_of(known.length) && packet.remote_key == known.remote_key &&
+            packet.address == known.address + offset && packet.length <= known.length - offset) {
+            return &known;
+        }
+    }
+    return nullptr;
+}
+
 /// What is no longer allowed is dropped: an old packet that comes late must not end a connection.
 void Responder::repeat_read(const Packet& packet) noexcept {
     if (will_answer(packet.psn)) return;
-    const bool is_whole =
-        packet.length <= most_message_bytes &&
-        psn_distance(psn_after(packet.psn, packets_of(packet.length)), expected_) <= 0;
     const bool is_allowed =
-        is_whole && has_room(true) &&
+        find_replay(packet) != nullptr && has_room(true) &&
         (packet.length == 0 ||
          side_.check_read(packet.remote_key, packet.address, packet.length) == Outcome::done);
     if (!is_allowed) {
@@ -220,10 +253,8 @@ void Responder::repeat_read(const Packet& packet) noexcept {
 
 void Responder::repeat_atomic(const Packet& packet) noexcept {
     if (will_answer(packet.psn)) return;
-    const Replay* found = replays_.get();
-    const Replay* const end = found + replay_count_;
-    while (found != end && found->psn != packet.psn) ++found;
-    if (found == end || !has_room(true)) {
+    const Replay* const found = find_replay(packet);
+    if (found == nullptr || !has_room(true)) {
         ++counts_.dropped;
         return;
     }

@@ -92,10 +92,14 @@ class Responder {
         std::uint64_t address;  ///< of the READ
         std::uint64_t original;
     };
-    /// An atomic that was done.
+    /// A READ or an atomic that was done: it may come again.
     struct Replay {
+        bool is_read;
         std::uint32_t psn;
-        std::uint64_t original;
+        std::uint32_t remote_key;  ///< of the READ, as what follows
+        std::uint32_t length;
+        std::uint64_t address;
+        std::uint64_t original;  ///< of the atomic
     };
 
     void execute(const Packet& packet, std::int64_t now) noexcept;
@@ -111,6 +115,8 @@ class Responder {
     void refuse(Refusal why) noexcept;
     [[nodiscard]] bool will_answer(std::uint32_t psn) const noexcept;
     [[nodiscard]] bool has_room(bool is_repeated) const noexcept;
+    void remember(const Replay& done) noexcept;
+    [[nodiscard]] const Replay* find_replay(const Packet& packet) const noexcept;
     void queue(const Answer& answer) noexcept;
     void answered() noexcept;
     [[nodiscard]] std::uint32_t packets_of(std::uint32_t length) const noexcept;
