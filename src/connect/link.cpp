@@ -26,6 +26,10 @@ Link::Link(Link&&) noexcept = default;
 Link& Link::operator=(Link&&) noexcept = default;
 Link::~Link() = default;
 
+Link::State::~State() {
+    if (route == Route::wire) endpoint->context().take_arrivals(true);
+}
+
 Endpoint& Link::endpoint() noexcept { return *state_->endpoint; }
 void Link::count_for(std::uint32_t listener) noexcept { state_->place.move_to(listener); }
 std::shared_ptr<Endpoint> Link::shared_endpoint() const noexcept { return state_->endpoint; }

@@ -73,6 +73,9 @@ struct Link::State {
     std::uint64_t last_look = 0;
     std::uint64_t look_interval = 0;  ///< in ticks
 
+    /// What has come over the wire is answered first: a peer that waits for that shall not take it
+    /// for lost. Adapters answer by themselves.
+    ~State();
     /// Takes what the socket has, and with it the peer's state. Never blocks.
     void look() noexcept;
     /// Sends what it takes of what is unsent.

@@ -1,5 +1,5 @@
 // Addresses of other hosts, and what is told of the wire to them. That it is turned on for a peer
-// from elsewhere needs two: tests/tools/hosts_test.cpp.
+// from elsewhere needs two hosts.
 #include "outward.hpp"
 
 #include <arpa/inet.h>
