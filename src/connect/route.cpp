@@ -16,6 +16,10 @@
 namespace millrace::connect {
 namespace {
 
+/// 268 ms, and seven times again: who is stopped for two seconds goes on. What is merely lost is
+/// sent again long before.
+constexpr std::uint8_t timeout_over_wire = 16;
+
 std::string_view link_layer(bool ethernet) noexcept { return ethernet ? "Ethernet" : "InfiniBand"; }
 
 /// Everything goes by the wire there, by what identity.hpp says of a device.
@@ -52,6 +56,7 @@ void Handshake::go_by_wire(std::string why) {
     Link::State& link = *state_;
     link.route = Route::wire;
     link.why_wire = std::move(why);
+    link.path.timeout = timeout_over_wire;
     if (!link.other.soft) return;
     link.other.queue_pair.has_gid = true;
     link.other.queue_pair.gid = link.other.wire_gid;

@@ -225,7 +225,7 @@ TEST(RoceConnection, AcknowledgesAgainWhatComesAgain) {
 
 TEST(RoceConnection, WaitsForItsTimeoutAndGivesUpAfterItsRetries) {
     Settings settings;
-    settings.timeout = 10;
+    settings.timeout = 9;
     settings.retry_count = 3;
     Ends ends{settings};
     ends.active.post(Operation::write, pattern(8));
@@ -239,9 +239,45 @@ TEST(RoceConnection, WaitsForItsTimeoutAndGivesUpAfterItsRetries) {
     }
     EXPECT_EQ(ends.active.sends.failed, Status::retries_exceeded);
     EXPECT_EQ(sent, 4) << "once, and three times more";
-    EXPECT_EQ(ends.now - begun, 4 * (4096LL << 10));
+    EXPECT_EQ(ends.now - begun, 4 * (4096LL << 9));
     EXPECT_EQ(ends.active.requester.counts().timeouts, 4U);
     EXPECT_EQ(ends.active.next_deadline(), never);
+}
+
+TEST(RoceConnection, SendsAgainBeforeItsTimeoutAndTakesNoRetryForIt) {
+    Settings settings;
+    settings.retry_count = 0;
+    Ends ends{settings};
+    ends.active.post(Operation::write, pattern(8));
+    const std::int64_t begun = ends.now;
+    for (const std::int64_t waited : {1, 3, 7}) {
+        EXPECT_EQ(ends.say(ends.active), 1U);
+        ends.lose(ends.active);
+        ASSERT_TRUE(ends.pass_time());
+        EXPECT_EQ(ends.now - begun, waited * least_patience);
+    }
+    ends.settle();
+    EXPECT_EQ(ends.active.sends.completed, 1U);
+    EXPECT_EQ(ends.active.requester.counts().early, 3U);
+    EXPECT_EQ(ends.active.requester.counts().timeouts, 0U);
+}
+
+TEST(RoceConnection, WaitsForSomeOfTheRoundTripsThatItSees) {
+    constexpr std::int64_t way = 10'000'000;
+    Ends ends;
+    ends.active.post(Operation::write, pattern(8));
+    ends.say(ends.active);
+    ends.now += way;
+    ends.deliver(ends.active);
+    ends.say(ends.passive);
+    ends.deliver(ends.passive);
+    ASSERT_EQ(ends.active.sends.completed, 1U);
+    ends.active.post(Operation::write, pattern(8));
+    ends.say(ends.active);
+    ends.lose(ends.active);
+    const std::int64_t begun = ends.now;
+    ASSERT_TRUE(ends.pass_time());
+    EXPECT_EQ(ends.now - begun, 4 * way);
 }
 
 TEST(RoceConnection, WaitsForEverWithoutATimeout) {
@@ -284,6 +320,24 @@ TEST(RoceConnection, PausesWhileTheReceiverIsNotReady) {
     ends.settle();
     EXPECT_EQ(ends.active.sends.completed, 2U);
     EXPECT_EQ(ends.passive.receives.received.size(), 1U);
+}
+
+TEST(RoceConnection, HeedsARefusalThatComesTwiceOnce) {
+    Settings settings;
+    settings.rnr_retry = 1;
+    Ends ends{settings};
+    ends.active.post(Operation::send, pattern(8));
+    ends.say(ends.active);
+    ends.deliver(ends.active);
+    ends.say(ends.passive);
+    const Bytes refusal = ends.passive.wire.said.front();
+    ends.deliver(ends.passive);
+    ends.active.arrive(refusal, ends.now);
+    EXPECT_FALSE(ends.active.sends.failed);
+    ends.passive.receives.posted = {8};
+    ASSERT_TRUE(ends.pass_time());
+    ends.settle();
+    EXPECT_EQ(ends.active.sends.completed, 1U);
 }
 
 TEST(RoceConnection, ClaimsTheReceiveOfAWriteWithImmediateAtItsLastPacket) {
@@ -592,6 +646,25 @@ TEST(RoceConnection, DropsAnOldReadWhoseKeyIsGone) {
     EXPECT_EQ(ends.say(ends.passive), 0U);
     EXPECT_FALSE(ends.passive.receives.has_failed);
     EXPECT_EQ(ends.passive.responder.counts().dropped, 1U);
+}
+
+TEST(RoceConnection, AnswersNoReadThatWasNotAskedFor) {
+    Ends ends;
+    ends.active.post(Operation::read, Bytes(8));
+    ends.say(ends.active);
+    const Bytes asked = ends.active.wire.said.front();
+    ends.settle();
+    constexpr std::size_t low_byte_of_psn = 11;
+    constexpr std::size_t low_byte_of_address = 19;
+    for (const std::size_t at : {low_byte_of_psn, low_byte_of_address}) {
+        Bytes other = asked;
+        other[at] = static_cast<std::uint8_t>(at == low_byte_of_psn ? other[at] - 100 : 8);
+        ends.passive.arrive(other, ends.now);
+        EXPECT_EQ(ends.say(ends.passive), 0U);
+    }
+    EXPECT_EQ(ends.passive.responder.counts().dropped, 2U);
+    ends.passive.arrive(asked, ends.now);
+    EXPECT_EQ(ends.say(ends.passive), 1U) << "this one comes again";
 }
 
 TEST(RoceConnection, FailsAReadWhoseKeyGoesWhileItIsRead) {
