@@ -178,11 +178,11 @@ Server Server::listen(const connect::Address& address, ServerOptions options) {
     options.messages.max_request_bytes = longest_request;
     options.messages.service = server_service;
     check(options.doors);
+    message::ServerGroup messages =
+        message::ServerGroup::listen(address, options.messages, options.threads);
     auto store = std::make_unique<Store>(options.store);
     SnapshotRead read;
     if (!options.snapshot_file.empty()) read = read_snapshot(*store, options.snapshot_file);
-    message::ServerGroup messages =
-        message::ServerGroup::listen(address, options.messages, options.threads);
     auto gate = std::make_unique<Gate>(messages.size());
     auto doors = std::make_unique<OpenDoors>(*store, *gate, options.doors);
     return Server{std::make_unique<State>(std::move(store), std::move(gate), std::move(doors),

@@ -430,15 +430,16 @@ TEST(RespDoor, SavesAllThatIsThereAtOneMoment) {
     options.snapshot_file = folder.path("items");
     {
         DoorServing serving{options};
+        RawClient client{serving};
+        EXPECT_EQ(client.ask({"mset", "a", "0", "b", "0"}), "+OK\r\n");
         std::atomic<bool> ends{false};
         std::thread writer{[&] {
-            RawClient client{serving};
+            RawClient other{serving};
             for (int i = 0; !ends; ++i) {
                 const std::string value = std::to_string(i);
-                (void)client.ask({"mset", "a", value, "b", value});
+                (void)other.ask({"mset", "a", value, "b", value});
             }
         }};
-        RawClient client{serving};
         for (int i = 0; i < 20; ++i) EXPECT_EQ(client.ask({"save"}), "+OK\r\n");
         ends = true;
         writer.join();
