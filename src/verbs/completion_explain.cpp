@@ -15,8 +15,7 @@ std::string_view meaning(const ibv_wc& raw) noexcept {
     }
     if (raw.vendor_err == soft::vendor_no_answer) {
         return "the peer does not answer: its queue pair is in the error state or not connected "
-               "to ours, or its process cannot be reached, of which the log warns; over the wire, "
-               "it is stopped or gone, or UDP port 4791 does not pass between the hosts";
+               "to ours, or its process cannot be reached, of which the log warns";
     }
     switch (raw.status) {
         case IBV_WC_SUCCESS: return "success";
