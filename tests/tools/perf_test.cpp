@@ -136,7 +136,7 @@ TEST_F(Perf, MeasuresForATimeAndTellsInBetween) {
     EXPECT_THAT(lines.text, HasSubstr("receiver"));
     EXPECT_THAT(lines.text, HasSubstr("processor: "));
     EXPECT_THAT(lines.text,
-                HasSubstr("device soft0 (soft device, fast: this is this host's memory"));
+                HasSubstr("device soft0 (soft device, fast: within this host memory"));
 }
 
 TEST_F(Perf, EndsBehindOneMeasurementIfAsked) {

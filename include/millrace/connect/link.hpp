@@ -65,7 +65,7 @@ class Endpoint {
     [[nodiscard]] verbs::ProtectionDomain& protection_domain() noexcept { return domain_; }
     [[nodiscard]] std::uint8_t port() const noexcept { return port_; }
     [[nodiscard]] int gid_index() const noexcept { return gid_index_; }
-    /// "soft0 (soft device, fast: this is this host's memory, not a network)".
+    /// "soft0 (soft device, fast: within this host memory, not a network)".
     [[nodiscard]] std::string describe() const;
 
   private:

@@ -35,7 +35,7 @@ inline constexpr std::uint32_t vendor_no_answer = 0x4d520002;
 [[nodiscard]] ibv_device** device_list(int* count) noexcept;
 
 /// How the device behaves if it is opened now, as MILLRACE_SOFT_MODE says:
-/// "soft device, fast: this is this host's memory, not a network".
+/// "soft device, fast: within this host memory, not a network".
 [[nodiscard]] std::string describe_mode(const ibv_device* device);
 /// Throws base::Error (invalid_argument) unless `mode` is one that MILLRACE_SOFT_MODE may name:
 /// docs/modes.md.

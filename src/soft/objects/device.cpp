@@ -114,8 +114,8 @@ std::string describe_mode(const ibv_device*) {
         const Mode mode = mode_of_environment();
         return "soft device, " + describe(mode) +
                (mode.kind == ModeKind::shaped || mode.kind == ModeKind::faulty
-                    ? ": this is this host's memory behind a model of a link, not a network"
-                    : ": this is this host's memory, not a network");
+                    ? ": this host's memory behind a model of a link, not a network"
+                    : ": within this host memory, not a network");
     } catch (const base::Error& error) {
         return "soft device that cannot be opened: " + error.cause();
     }
