@@ -49,6 +49,8 @@ int req_notify_cq(ibv_cq* queue, int solicited_only) noexcept {
     // Who arms is about to sleep.
     cq.owner->process->queue_pairs().publish_before_sleep();
     const auto turn = cq.turn.hold();
+    if (WirePort* const wire = cq.owner->process->wire(); turn->wired && wire != nullptr)
+        wire->program_sleeps();
     PollerState& poller = cq.poller(turn);
     const std::uint32_t before = turn->armed & armed_mode_mask;
     if (before == armed_any || before == mode) return 0;
@@ -67,8 +69,6 @@ int req_notify_cq(ibv_cq* queue, int solicited_only) noexcept {
     poller.arming.passed =
         turn->armed < armed_epoch ? ArmingCost::few : std::min(passed, ArmingCost::few);
     cq.arm(turn, mode);
-    if (WirePort* const wire = cq.owner->process->wire(); turn->wired && wire != nullptr)
-        wire->program_sleeps();
     // Timers and deaths have to fire also when nobody polls.
     cq.service(turn);
     // Nobody has rung for what came before the epoch, and the program need not look again.

@@ -13,9 +13,11 @@
 #include "process/memory_window.hpp"
 #include "process/process.hpp"
 #include "queue_pair/queue_pair.hpp"
+#include "system/cable_time.hpp"
 #include "system/fences.hpp"
 #include "transport/pieces.hpp"
 #include "transport/request.hpp"
+#include "wire/wire_port.hpp"
 
 namespace millrace::soft {
 namespace {
@@ -269,10 +271,12 @@ void end_lone_write(SendHeld held, QueuePair& qp) noexcept {
     qp.counters.add(Count::post_send);
     int error = 0;
     bool serve = false;
+    WirePort* pressed = nullptr;
     if (!qp.executes_at_once() || qp.block.fault->receive.load(std::memory_order_relaxed) != 0)
         [[unlikely]] {
         error = post_slowly(held, qp, wr, bad);
         serve = sends.transport == nullptr;
+        if (!serve) pressed = sends.transport->pressed();
         wr = nullptr;
     }
     for (; wr != nullptr; wr = wr->next) {
@@ -322,6 +326,7 @@ void end_lone_write(SendHeld held, QueuePair& qp) noexcept {
         break;
     }
     qp.sends.lock().unlock();
+    if (pressed != nullptr) pressed->take_answers(cable_now());
     if (serve) [[unlikely]]
         qp.service();  // faults, and timers that are over at once
     return error;

@@ -28,7 +28,11 @@ namespace {
 constexpr std::size_t most_datagrams = 8;
 constexpr std::size_t longest_datagram = 65536;
 /// A program whose last look is no longer ago polls.
-constexpr std::int64_t polls_within = 10'000;
+constexpr std::int64_t polls_within = 150'000;
+/// Who posts looks for answers so often: more often, and all that it posts goes in small packets.
+constexpr std::int64_t answers_each = 100'000;
+/// Who goes to sleep still looks so often, and is not taken for one who polls.
+constexpr int most_last_looks = 8;
 /// So long the socket is left to who polls: longer as it goes on, by an eighth of the time.
 constexpr std::int64_t shortest_trust = 100'000;
 constexpr std::int64_t longest_trust = 1'000'000;
@@ -123,7 +127,7 @@ std::shared_ptr<WirePort> WirePort::open(const WireChoice& choice,
                               "name another port, or another address of this host");
         }
         if (wanted == 0) {
-            base::log(base::LogLevel::info, "wire",
+            base::log(base::LogLevel::warn, "wire",
                       "UDP port 4791 of {} is taken, so the wire uses {}: peers of Millrace find "
                       "it, others do not",
                       describe({interface.ip, public_wire_port}),
@@ -207,11 +211,21 @@ void WirePort::remove(std::uint32_t qpn) noexcept {
 }
 
 bool WirePort::drain(std::int64_t now) noexcept {
-    polled_.store(now, std::memory_order_relaxed);
+    if (const int left = last_looks_.load(std::memory_order_relaxed); left > 0) {
+        last_looks_.store(left - 1, std::memory_order_relaxed);
+    } else {
+        polled_.store(now, std::memory_order_relaxed);
+    }
     if (!draining_.try_lock()) return false;
     static_cast<void>(take_batch(now));
     draining_.unlock();
     return true;
+}
+
+void WirePort::take_answers(std::int64_t now) noexcept {
+    if (now - polled_.load(std::memory_order_relaxed) < answers_each) return;
+    static_cast<void>(drain(now));
+    flush();
 }
 
 void WirePort::drain_whole(std::int64_t now) noexcept {
@@ -310,6 +324,7 @@ void WirePort::flush_now() noexcept {
 }
 
 void WirePort::program_sleeps() noexcept {
+    last_looks_.store(most_last_looks, std::memory_order_relaxed);
     polled_.store(0, std::memory_order_relaxed);
     if (left_alone_.load(std::memory_order_acquire) && usable()) engine_->look_again();
 }

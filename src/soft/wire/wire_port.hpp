@@ -87,8 +87,8 @@ class WirePort final : private WireWatch {
 
     /// From here to `remove`, packets for that queue pair go to `receiver`, if they come from the
     /// address of `from` (0: from any). On the loopback, where any user may send from it, the port
-    /// counts, too: only this user's processes are there. False: another one has the number, or this is a forked child.
-    /// Waits for who drains: not with a lock that receivers wait for, nor from within one.
+    /// counts, too: only this user's processes are there. False: another one has the number, or
+    /// this is a forked child. Waits for who drains: not with a lock that receivers wait for, nor from within one.
     [[nodiscard]] bool add(std::uint32_t qpn, WireReceiver& receiver,
                            const UdpAddress& from) noexcept;
     /// The receiver is not called from here on. Waits likewise.
@@ -97,7 +97,9 @@ class WirePort final : private WireWatch {
     /// Takes in what has arrived and hands it on; sends nothing by itself. False: another thread is
     /// at it. Any thread of the program; does not wait.
     bool drain(std::int64_t now) noexcept;
-    /// The same, and what had arrived before the call is done when it returns, also where another
+    /// The same by who posts, and need not poll: answers to what it has sent; and sends.
+    void take_answers(std::int64_t now) noexcept;
+    /// The same as `drain`, and what had arrived before the call is done when it returns, also where another
     /// thread is at it: waits for that, as `add`.
     void drain_whole(std::int64_t now) noexcept;
     /// Sends what all routes have. Any thread.
@@ -166,6 +168,7 @@ class WirePort final : private WireWatch {
     std::vector<Member> members_;  ///< by the index of the queue pair number
     std::vector<Member*> news_;
     std::atomic<std::int64_t> polled_{0};  ///< when a thread of the program last drained
+    std::atomic<int> last_looks_{0};       ///< left to a thread that goes to sleep
     std::atomic<bool> left_alone_{false};  ///< the engine does not watch the socket
     std::int64_t alone_since_ = 0;         ///< the engine's
 
