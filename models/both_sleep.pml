@@ -146,7 +146,7 @@ inline ring_bell() {
     wake = false
 }
 
-/* A completion is still to come: SendWindow::awaits_completion. */
+/* A completion is still to come. */
 #define awaits ((me.pending && !me.done) || (side == C && crediting) || (side == P && asking && !asked))
 
 /* Sleeper::prepare. */

@@ -306,19 +306,13 @@ void Link::say_goodbye(std::span<const std::byte> words) noexcept {
     shutdown(link.socket.get(), SHUT_WR);
 }
 
-void LinkParker::arm(bool sends) {
+void LinkParker::prepare() {
     drained_ = link_->channel().drained();
     is_peer_silent_ = false;
-    sends_are_armed_ = sends;
-    armed_ = 0;
     // An arming that fails belongs to a broken queue, which the caller's poll reports.
-    const auto arm = [this](verbs::CompletionQueue& queue) {
-        (void)queue.arm();
-        ++armed_;
-    };
-    if (sends) arm(link_->send_queue());
-    if (link_->has_own_receive_queue()) arm(link_->receive_queue());
-    if (link_->has_second_queue()) arm(link_->second_send_queue());
+    (void)link_->send_queue().arm();
+    if (link_->has_own_receive_queue()) (void)link_->receive_queue().arm();
+    if (link_->has_second_queue()) (void)link_->second_send_queue().arm();
 }
 
 void LinkParker::park(std::chrono::nanoseconds limit, const base::Cancellation* cancellation) {
@@ -353,7 +347,6 @@ std::chrono::nanoseconds LinkParker::patience_for_events() const noexcept {
                : slice;
 }
 
-// Events that are left, of queues that were armed before, end the next sleep.
-void LinkParker::retract() { (void)link_->channel().drain(std::max(armed_, 1)); }
+void LinkParker::retract() { (void)link_->channel().drain(); }
 
 }  // namespace millrace::connect

@@ -120,7 +120,7 @@ void Sleeper::prepare() {
     announce();
     // Devices that complete at once are not asked to wake us for our own READ.
     (void)window_->reap();
-    arm(window_->awaits_completion());
+    LinkParker::prepare();
 }
 
 Sleeper::Rest Sleeper::settle() {
@@ -145,8 +145,6 @@ Sleeper::Rest Sleeper::settle() {
     // The READ found no slot.
     if (!confirmed_ && fenced_ && !progress_.pending()) return Rest::nap;
     if (events_were_taken()) return Rest::look;
-    // Posted by the look behind prepare(): it is to raise an event, too.
-    if (window_->awaits_completion() && !sends_are_armed()) return Rest::look;
     // Not confirmed: sleeps until the WRITE of the flag or the READ completes, and parks again.
     ++sleeps_;
     return Rest::sleep;

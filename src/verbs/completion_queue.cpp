@@ -77,12 +77,12 @@ std::chrono::nanoseconds CompletionChannel::next_alarm() const noexcept {
     return path_->next_alarm(raw_);
 }
 
-int CompletionChannel::drain(int most) noexcept {
+int CompletionChannel::drain() noexcept {
     const base::Uncancelled held;
     int events = 0;
     ibv_cq* queue;
     void* queue_context;
-    while (events < most && path_->get_cq_event(raw_, &queue, &queue_context) == 0) {
+    while (path_->get_cq_event(raw_, &queue, &queue_context) == 0) {
         path_->ack_cq_events(queue, 1);
         ++events;
     }

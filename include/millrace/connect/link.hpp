@@ -318,7 +318,7 @@ class LinkParker : public base::StandingParker {
   public:
     explicit LinkParker(Link& link) noexcept : link_{&link} {}
     /// Arms the completion queues.
-    void prepare() override { arm(true); }
+    void prepare() override;
     void park(std::chrono::nanoseconds limit, const base::Cancellation* cancellation) final;
     Rest settle() override { return events_were_taken() ? Rest::look : Rest::sleep; }
     /// Until the device has to act for the link.
@@ -331,11 +331,6 @@ class LinkParker : public base::StandingParker {
     void retract() override;
 
   protected:
-    /// prepare() of those that know what they have sent. False: none of it leaves a completion that
-    /// is still to come, so the send queue is not armed. An event of what is sent later would end
-    /// the next sleep for nothing.
-    void arm(bool sends);
-    [[nodiscard]] bool sends_are_armed() const noexcept { return sends_are_armed_; }
     /// Patience of those whose condition changes by completions of this link's queues, by words
     /// and the end of the peer, and by nothing else: without limit, as long as the peer lives.
     [[nodiscard]] std::chrono::nanoseconds patience_for_events() const noexcept;
@@ -349,10 +344,8 @@ class LinkParker : public base::StandingParker {
   private:
     void sleep_for(std::chrono::nanoseconds limit, const base::Cancellation* cancellation);
     Link* link_;
-    std::uint64_t drained_ = 0;     ///< when it was prepared
-    int armed_ = 1;                 ///< queues, each of which raises one event
-    bool sends_are_armed_ = false;  ///< by the last arm()
-    bool is_peer_silent_ = false;   ///< it slept itself, and the peer's socket did not end that
+    std::uint64_t drained_ = 0;    ///< when it was prepared
+    bool is_peer_silent_ = false;  ///< it slept itself, and the peer's socket did not end that
 };
 
 }  // namespace millrace::connect

@@ -149,9 +149,6 @@ class SendWindow {
     /// True if the last posted request will leave a completion (so waiting for it can end).
     [[nodiscard]] bool last_is_signaled() const noexcept { return signaled_ == posted_; }
 
-    /// True if a completion of what was posted is still to be taken, now or later.
-    [[nodiscard]] bool awaits_completion() const noexcept { return signaled_ > completed_; }
-
     [[nodiscard]] std::uint32_t slots() const noexcept { return slots_; }
     /// Ordinary slots that are free as far as is known.
     [[nodiscard]] std::uint32_t free() const noexcept {

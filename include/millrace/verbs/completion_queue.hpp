@@ -5,7 +5,6 @@
 
 #include <chrono>
 #include <cstdint>
-#include <limits>
 #include <span>
 #include <string>
 
@@ -47,10 +46,8 @@ class CompletionChannel {
 
     /// Readable when an event waits; for poll and epoll. The channel is non-blocking.
     [[nodiscard]] int descriptor() const noexcept { return raw_->fd; }
-    /// Takes and acknowledges every waiting event, or `most` of them: others leave the descriptor
-    /// readable. Returns how many there were. Never blocks. That there are no more costs a system
-    /// call to find out, so whoever knows how many queues are armed says so.
-    int drain(int most = std::numeric_limits<int>::max()) noexcept;
+    /// Takes and acknowledges every waiting event. Returns how many there were. Never blocks.
+    int drain() noexcept;
     /// For programs that hear of their peers' ends otherwise, and have many channels in nested
     /// epolls: no device need make the descriptor readable for that. Devices that do (the soft one)
     /// leave it from now on. Before queue pairs are connected.

@@ -29,13 +29,11 @@ class CompletionSleeper : public connect::LinkParker {
         for (SendWindow* const window : windows_) {
             if (window != nullptr) (void)window->reap();
         }
-        arm(windows_[0]->awaits_completion());
+        connect::LinkParker::prepare();
     }
     Rest settle() override {
         if (is_late()) return Rest::nap;
         if (events_were_taken()) return Rest::look;
-        // Posted by the look behind prepare(): it is to raise an event, too.
-        if (windows_[0]->awaits_completion() && !sends_are_armed()) return Rest::look;
         ++sleeps_;
         return Rest::sleep;
     }
