@@ -97,8 +97,6 @@ class Requester {
     [[nodiscard]] bool is_drained() const noexcept { return done_ == fresh_; }
     /// Everything posted is complete.
     [[nodiscard]] bool is_idle() const noexcept { return done_ == posted_; }
-    /// So much is under way that answers are worth looking for.
-    [[nodiscard]] bool is_pressed() const noexcept { return under_way() > 1; }
     /// An error of the queue pair, or RESET: nothing leaves or completes any more until `start`.
     /// How many requests were posted and not complete, the failed one not counted.
     std::uint32_t abort() noexcept;

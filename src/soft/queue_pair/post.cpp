@@ -264,6 +264,11 @@ void end_lone_write(SendHeld held, QueuePair& qp) noexcept {
     return 0;
 }
 
+[[gnu::noinline]] void look_after_post(QueuePair& qp) noexcept {
+    if (!qp.is_carried()) return qp.service();  // faults, and timers that are over at once
+    qp.owner->process->wire()->take_answers(cable_now());
+}
+
 [[gnu::noinline]] int post_any(QueuePair& qp, ibv_send_wr* wr, ibv_send_wr** bad) noexcept {
     qp.sends.lock().lock_often();
     const SendHeld held = qp.sends.held_by_hand();
@@ -271,12 +276,10 @@ void end_lone_write(SendHeld held, QueuePair& qp) noexcept {
     qp.counters.add(Count::post_send);
     int error = 0;
     bool serve = false;
-    WirePort* pressed = nullptr;
     if (!qp.executes_at_once() || qp.block.fault->receive.load(std::memory_order_relaxed) != 0)
         [[unlikely]] {
         error = post_slowly(held, qp, wr, bad);
-        serve = sends.transport == nullptr;
-        if (!serve) pressed = sends.transport->pressed();
+        serve = sends.transport == nullptr || qp.is_carried();
         wr = nullptr;
     }
     for (; wr != nullptr; wr = wr->next) {
@@ -326,9 +329,8 @@ void end_lone_write(SendHeld held, QueuePair& qp) noexcept {
         break;
     }
     qp.sends.lock().unlock();
-    if (pressed != nullptr) pressed->take_answers(cable_now());
     if (serve) [[unlikely]]
-        qp.service();  // faults, and timers that are over at once
+        look_after_post(qp);
     return error;
 }
 

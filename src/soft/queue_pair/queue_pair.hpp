@@ -175,7 +175,7 @@ struct QueuePair : ExtendableQueuePair {
     [[nodiscard]] bool is_quiet(std::uint64_t deaths) noexcept {
         const FaultLine& fault = *block.fault;
         return deaths_served.load(std::memory_order_relaxed) == deaths &&
-               (executes_at_once() || carried_.load(std::memory_order_relaxed)) &&
+               (executes_at_once() || is_carried()) &&
                pool == nullptr &&
                (fault.receive.load(std::memory_order_relaxed) |
                 fault.send.load(std::memory_order_relaxed) |
@@ -218,6 +218,10 @@ struct QueuePair : ExtendableQueuePair {
     void leave_wire() noexcept;
     /// In SQD, is what was posted before not complete yet?
     [[nodiscard]] bool draining() const noexcept { return draining_; }
+    /// Connected, and its requests travel over the wire?
+    [[nodiscard]] bool is_carried() const noexcept {
+        return carried_.load(std::memory_order_relaxed);
+    }
     void set_draining(SendHeld, bool now) noexcept { draining_ = now; }
     /// In SQD: tells the program once all that was posted before is complete.
     void finish_draining(SendHeld held) noexcept;

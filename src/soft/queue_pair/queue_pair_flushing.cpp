@@ -187,7 +187,7 @@ bool QueuePair::flush(PollHeld, CompletionSource& source, ibv_wc& wc) noexcept {
         wc.wr_id = posted.wr_id;
         wc.opcode = posted.opcode;
         wc.status = std::exchange(ending.send_status, IBV_WC_WR_FLUSH_ERR);
-        if (wc.status == IBV_WC_RETRY_EXC_ERR && !carried_.load(std::memory_order_relaxed))
+        if (wc.status == IBV_WC_RETRY_EXC_ERR && !is_carried())
             wc.vendor_err = connection_.lost() ? vendor_peer_ended : vendor_no_answer;
         send_head.store(slot + 1, std::memory_order_release);
     } else if (pool != nullptr) {

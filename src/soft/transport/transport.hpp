@@ -10,8 +10,6 @@
 
 namespace millrace::soft {
 
-class WirePort;
-
 class Transport {
   public:
     Transport() = default;
@@ -36,8 +34,6 @@ class Transport {
     virtual void restart() noexcept = 0;
     /// Everything posted is complete.
     [[nodiscard]] virtual bool idle() const noexcept = 0;
-    /// Answers are worth looking for there, once the queue pair's lock is free: else null.
-    [[nodiscard]] virtual WirePort* pressed() const noexcept { return nullptr; }
     /// The queue pair has gone to `state`, or stays there with other attributes.
     virtual void learn(const ibv_qp_attr& attributes, ibv_qp_state state) noexcept {
         static_cast<void>(attributes);

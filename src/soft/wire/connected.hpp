@@ -43,9 +43,6 @@ class Connected final : public Transport, private WireReceiver, private WireTime
     [[nodiscard]] std::uint32_t aborted() const noexcept override { return aborted_; }
     void restart() noexcept override;
     [[nodiscard]] bool idle() const noexcept override { return protocol_->is_drained(); }
-    [[nodiscard]] WirePort* pressed() const noexcept override {
-        return protocol_->is_pressed() ? &port_ : nullptr;
-    }
     void learn(const ibv_qp_attr& attributes, ibv_qp_state state) noexcept override;
 
   private:

@@ -51,7 +51,6 @@ class Reliable final : public ConnectionProtocol {
     }
     [[nodiscard]] bool is_drained() const noexcept override { return requester_.is_drained(); }
     [[nodiscard]] std::uint32_t abort() noexcept override { return requester_.abort(); }
-    [[nodiscard]] bool is_pressed() const noexcept override { return requester_.is_pressed(); }
     [[nodiscard]] std::uint64_t repeated() const noexcept override {
         return requester_.counts().repeated;
     }

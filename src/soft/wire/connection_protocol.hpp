@@ -37,8 +37,6 @@ class ConnectionProtocol {
     virtual bool send(std::int64_t now, roce::Outlet& outlet) noexcept = 0;
     [[nodiscard]] virtual std::int64_t next_deadline() const noexcept = 0;
     [[nodiscard]] virtual bool is_drained() const noexcept = 0;
-    /// So much is under way that answers are worth looking for.
-    [[nodiscard]] virtual bool is_pressed() const noexcept { return false; }
     /// Nothing is sent any more, until `start_sending`. So many requests were posted and not
     /// complete, the failed one not counted.
     [[nodiscard]] virtual std::uint32_t abort() noexcept = 0;
