@@ -461,7 +461,9 @@ TYPED_TEST(FlowQueue, CountsWhatItDoes) {
     }
     EXPECT_EQ(consumed.items, 1000U);
     if (TypeParam::value.space == ring::SpaceNotification::pull) {
-        EXPECT_EQ(consumed.ring.work_requests, 0U) << "design 1's consumer posts while awake";
+        if (ends.completes_at_once()) {
+            EXPECT_EQ(consumed.ring.work_requests, 0U) << "design 1's consumer posts while awake";
+        }
         EXPECT_GT(produced.ring.space_reads, 0U);
     } else {
         EXPECT_EQ(produced.ring.space_reads, 0U);
