@@ -77,7 +77,11 @@ class MessageReceiver final : public Receiver {
             handler(header, message.subspan(sizeof header));
         };
         const base::Status status = channel_.receive(take, deadline_);
-        if (status == base::Status::closed) return false;
+        if (status == base::Status::closed) {
+            // Between hosts the sender hears only so that all has been read.
+            (void)channel_.close(deadline_);
+            return false;
+        }
         if (status != base::Status::ok) fail("receive a record", status, channel_);
         return true;
     }
