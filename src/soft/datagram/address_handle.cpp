@@ -5,7 +5,6 @@
 
 #include <cerrno>
 #include <cstdint>
-#include <cstring>
 #include <new>
 
 #include "millrace/base/log.hpp"
@@ -38,13 +37,6 @@ constexpr std::uint32_t udp_header_bytes = 8;
 }
 
 }  // namespace
-
-ibv_gid gid_of_ipv4(__be32 address) noexcept {
-    ibv_gid gid{};
-    gid.raw[10] = gid.raw[11] = 0xff;
-    std::memcpy(gid.raw + 12, &address, sizeof address);
-    return gid;
-}
 
 ibv_grh header_for(const AddressHandle& ah, std::uint32_t transport_bytes) noexcept {
     ibv_grh grh = ah.grh;

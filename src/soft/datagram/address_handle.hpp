@@ -26,8 +26,6 @@ struct Ipv4InGrh {
     iphdr header;
 };
 static_assert(sizeof(Ipv4InGrh) == sizeof(ibv_grh));
-/// ::ffff:a.b.c.d
-[[nodiscard]] ibv_gid gid_of_ipv4(__be32 address) noexcept;
 
 /// The header of a datagram whose payload, with the transport's headers and trailer (BTH, DETH,
 /// immediate data, padding, ICRC), has `transport_bytes`. Also between GIDs that are IPv4 addresses

@@ -30,7 +30,7 @@ class Node {
   public:
     /// The process's node. Throws `base::Error` if the fabric cannot be joined (all numbers
     /// taken, abstract sockets or memfd refused, another user squats on the name). `slot`: what a
-    /// new one's number is to leave by 64 (wire_slots.hpp).
+    /// new one's number is to leave by wire_slots.
     [[nodiscard]] static std::shared_ptr<Node> join(
         std::string_view fabric, std::optional<std::uint32_t> slot = std::nullopt);
 

@@ -17,6 +17,8 @@ inline constexpr std::size_t page_size = 4096;
 
 inline constexpr std::uint32_t max_node_number = 4095;
 inline constexpr std::uint32_t queue_pairs_per_node = 4096;
+/// Nodes on the wire share a port: each has the slot that its number leaves by this, none has 0.
+inline constexpr std::uint32_t wire_slots = 64;
 /// The first of them are queue pairs'; the others are receive pools, pages of news, copy boxes.
 inline constexpr std::uint32_t blocks_per_node = 32768;
 inline constexpr std::uint32_t regions_per_node = 65536;

@@ -63,15 +63,13 @@ struct Addresses {
 };
 
 [[nodiscard]] std::optional<ibv_gid> gid_of(const sockaddr* address) noexcept {
-    ibv_gid gid{};
     if (address->sa_family == AF_INET) {
         sockaddr_in plain;
         std::memcpy(&plain, address, sizeof plain);
-        gid.raw[10] = gid.raw[11] = 0xff;
-        std::memcpy(gid.raw + 12, &plain.sin_addr, sizeof plain.sin_addr);
-        return gid;
+        return gid_of_ipv4(plain.sin_addr.s_addr);
     }
     if (address->sa_family == AF_INET6) {
+        ibv_gid gid;
         sockaddr_in6 plain;
         std::memcpy(&plain, address, sizeof plain);
         std::memcpy(gid.raw, &plain.sin6_addr, sizeof plain.sin6_addr);
@@ -229,6 +227,13 @@ void check_port_link_layer() {
 }
 
 bool is_empty(const ibv_gid& gid) noexcept { return equal(gid, ibv_gid{}); }
+
+ibv_gid gid_of_ipv4(__be32 address) noexcept {
+    ibv_gid gid{};
+    gid.raw[10] = gid.raw[11] = 0xff;
+    std::memcpy(gid.raw + 12, &address, sizeof address);
+    return gid;
+}
 
 bool is_ipv4(const ibv_gid& gid) noexcept {
     constexpr std::array<std::uint8_t, 12> prefix{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};

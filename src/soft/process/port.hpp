@@ -54,5 +54,7 @@ void show_wire(const std::optional<WireFacts>& facts) noexcept;
 [[nodiscard]] bool is_empty(const ibv_gid& gid) noexcept;
 /// ::ffff:a.b.c.d
 [[nodiscard]] bool is_ipv4(const ibv_gid& gid) noexcept;
+/// ::ffff:a.b.c.d
+[[nodiscard]] ibv_gid gid_of_ipv4(__be32 address) noexcept;
 
 }  // namespace millrace::soft

@@ -21,6 +21,7 @@
 #include <fmt/format.h>
 
 #include "millrace/base/error.hpp"
+#include "process/port.hpp"
 #include "system/descriptor.hpp"
 #include "system/whole_number.hpp"
 
@@ -101,17 +102,12 @@ UdpAddress udp_address_of(const sockaddr_in& address) noexcept {
 }
 
 ibv_gid gid_of(const UdpAddress& address) noexcept {
-    ibv_gid gid{};
-    if (address.port == public_wire_port) {
-        gid.raw[10] = gid.raw[11] = 0xff;
-    } else {
-        std::copy(private_prefix.begin(), private_prefix.end(), gid.raw);
-        gid.raw[4] = static_cast<std::uint8_t>(address.port >> 8);
-        gid.raw[5] = static_cast<std::uint8_t>(address.port);
-    }
-    for (unsigned i = 0; i < 4; ++i) {
-        gid.raw[12 + i] = static_cast<std::uint8_t>(address.ip >> (24 - 8 * i));
-    }
+    ibv_gid gid = gid_of_ipv4(htonl(address.ip));
+    if (address.port == public_wire_port) return gid;
+    std::copy(private_prefix.begin(), private_prefix.end(), gid.raw);
+    gid.raw[4] = static_cast<std::uint8_t>(address.port >> 8);
+    gid.raw[5] = static_cast<std::uint8_t>(address.port);
+    gid.raw[10] = gid.raw[11] = 0;
     return gid;
 }
 

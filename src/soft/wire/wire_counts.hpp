@@ -28,7 +28,7 @@ enum class WireCount : std::uint8_t {
     count
 };
 inline constexpr std::size_t wire_count_kinds = static_cast<std::size_t>(WireCount::count);
-/// Of the statistics page: the counts, and behind them the slot and how many processes share the
+/// Of the statistics page: the counts, and after them the slot and how many processes share the
 /// port (0: it is private).
 inline constexpr std::array<base::Figure, wire_count_kinds + 2> wire_figures{
     {{"packets sent"},

@@ -41,6 +41,29 @@ void watch_with(int epoll, int file, std::uint32_t events, Woken as) {
     }
 }
 
+/// As the kernel's sched_setattr takes it (include/uapi/linux/sched/types.h), its first version.
+struct SchedulingAttributes {
+    std::uint32_t size = sizeof(SchedulingAttributes);
+    std::uint32_t policy = 0;
+    std::uint64_t flags = 0;
+    std::int32_t nice = 0;
+    std::uint32_t priority = 0;
+    std::uint64_t runtime = 0;
+    std::uint64_t deadline = 0;
+    std::uint64_t period = 0;
+};
+
+/// Asks for short slices: a thread that asks for less runs sooner when it wakes beside threads that
+/// spin. Kernels before 6.12 do not know it, and leave everything as it was.
+void run_soon() noexcept {
+    constexpr std::uint64_t shortest_slice = 100'000;  // ns, the kernel's least
+    SchedulingAttributes attributes;
+    if (::syscall(SYS_sched_getattr, 0, &attributes, attributes.size, 0) != 0) return;
+    if (attributes.policy != SCHED_OTHER) return;
+    attributes.runtime = shortest_slice;
+    static_cast<void>(::syscall(SYS_sched_setattr, 0, &attributes, 0));
+}
+
 }  // namespace
 
 WireEngine::WireEngine(WireWatch& watch, int socket, int door)
@@ -226,33 +249,6 @@ void WireEngine::arm_socket() noexcept {
     event.data.u32 = static_cast<std::uint32_t>(Woken::by_socket);
     static_cast<void>(::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, socket_, &event));
 }
-
-namespace {
-
-/// As the kernel's sched_setattr takes it (include/uapi/linux/sched/types.h), its first version.
-struct SchedulingAttributes {
-    std::uint32_t size = sizeof(SchedulingAttributes);
-    std::uint32_t policy = 0;
-    std::uint64_t flags = 0;
-    std::int32_t nice = 0;
-    std::uint32_t priority = 0;
-    std::uint64_t runtime = 0;
-    std::uint64_t deadline = 0;
-    std::uint64_t period = 0;
-};
-
-/// Asks for short slices: a thread that asks for less runs sooner when it wakes beside threads that
-/// spin. Kernels before 6.12 do not know it, and leave everything as it was.
-void run_soon() noexcept {
-    constexpr std::uint64_t shortest_slice = 100'000;  // ns, the kernel's least
-    SchedulingAttributes attributes;
-    if (::syscall(SYS_sched_getattr, 0, &attributes, attributes.size, 0) != 0) return;
-    if (attributes.policy != SCHED_OTHER) return;
-    attributes.runtime = shortest_slice;
-    static_cast<void>(::syscall(SYS_sched_setattr, 0, &attributes, 0));
-}
-
-}  // namespace
 
 void WireEngine::run() noexcept {
     pthread_setname_np(pthread_self(), "millrace-wire");

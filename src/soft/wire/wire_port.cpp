@@ -185,9 +185,12 @@ std::shared_ptr<WireRoute> WirePort::route(const UdpAddress& to) {
     return route;
 }
 
+WirePort::Member& WirePort::place_of(std::uint32_t qpn) noexcept {
+    return members_[qpn == management_queue_pair ? management_place : index_of_qpn(qpn)];
+}
+
 WirePort::Member* WirePort::find(std::uint32_t qpn) noexcept {
-    Member& member = qpn == management_queue_pair ? members_[management_place]
-                                                  : members_[index_of_qpn(qpn)];
+    Member& member = place_of(qpn);
     return member.receiver != nullptr && member.qpn == qpn ? &member : nullptr;
 }
 
@@ -195,8 +198,7 @@ bool WirePort::add(std::uint32_t qpn, WireReceiver& receiver,
                    const UdpAddress& from) noexcept {
     if (!usable()) return false;
     const std::lock_guard guard{draining_};
-    Member& member = qpn == management_queue_pair ? members_[management_place]
-                                                  : members_[index_of_qpn(qpn)];
+    Member& member = place_of(qpn);
     if (member.receiver != nullptr) return false;
     // Elsewhere a device sends from a port of its choice.
     const bool by_port = interface_.is_loopback && is_loopback(from.ip);

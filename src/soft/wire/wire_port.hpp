@@ -76,7 +76,7 @@ class WirePort final : private WireWatch {
     [[nodiscard]] bool is_always() const noexcept { return always_; }
     /// Reached by peers of its kind only, as its GID says.
     [[nodiscard]] bool is_private() const noexcept { return slots_ == nullptr; }
-    /// What the node's number must leave by 64; nothing: any.
+    /// What the node's number must leave by wire_slots; nothing: any.
     [[nodiscard]] std::optional<std::uint32_t> slot() const noexcept {
         return slots_ == nullptr ? std::nullopt : std::optional{slots_->slot()};
     }
@@ -88,7 +88,8 @@ class WirePort final : private WireWatch {
     /// From here to `remove`, packets for that queue pair go to `receiver`, if they come from the
     /// address of `from` (0: from any). On the loopback, where any user may send from it, the port
     /// counts, too: only this user's processes are there. False: another one has the number, or
-    /// this is a forked child. Waits for who drains: not with a lock that receivers wait for, nor from within one.
+    /// this is a forked child. Waits for who drains: not with a lock that receivers wait for, nor
+    /// from within one.
     [[nodiscard]] bool add(std::uint32_t qpn, WireReceiver& receiver,
                            const UdpAddress& from) noexcept;
     /// The receiver is not called from here on. Waits likewise.
@@ -99,8 +100,8 @@ class WirePort final : private WireWatch {
     bool drain(std::int64_t now) noexcept;
     /// The same by who posts, and need not poll: answers to what it has sent; and sends.
     void take_answers(std::int64_t now) noexcept;
-    /// The same as `drain`, and what had arrived before the call is done when it returns, also where another
-    /// thread is at it: waits for that, as `add`.
+    /// The same as `drain`, and what had arrived before the call is done when it returns, also where
+    /// another thread is at it: waits for that, as `add`.
     void drain_whole(std::int64_t now) noexcept;
     /// Sends what all routes have. Any thread.
     void flush() noexcept {
@@ -136,6 +137,7 @@ class WirePort final : private WireWatch {
     void flush_now() noexcept;
 
     // With `draining_`.
+    [[nodiscard]] Member& place_of(std::uint32_t qpn) noexcept;
     [[nodiscard]] Member* find(std::uint32_t qpn) noexcept;
     /// How many datagrams it took, of which one may be many packets.
     [[nodiscard]] unsigned take_batch(std::int64_t now) noexcept;

@@ -43,7 +43,7 @@ constexpr int probe_milliseconds = 50;
 constexpr int most_strangers = 20;
 constexpr int buffer_bytes = 4 << 20;
 constexpr std::size_t passed_descriptors = wire_slots + 2;
-/// In the file of leases, behind a byte for each slot: the slot that was leased last.
+/// In the file of leases, after a byte for each slot: the slot that was leased last.
 constexpr off_t last_leased_at = wire_slots;
 
 struct Welcome {

@@ -27,14 +27,14 @@
 #include <memory>
 #include <optional>
 
+#include "layout/layout.hpp"
 #include "system/descriptor.hpp"
 #include "wire/wire_address.hpp"
 
 namespace millrace::soft {
 
-inline constexpr std::uint32_t wire_slots = 64;
 [[nodiscard]] constexpr std::uint32_t slot_of_qpn(std::uint32_t qpn) noexcept {
-    return (qpn >> 12) % wire_slots;
+    return node_of_qpn(qpn) % wire_slots;
 }
 
 /// Joined by who made it, until it goes. Not thread-safe.
