@@ -3,7 +3,6 @@
 //
 // Required: what is found is the same however it is cut, lies within what came, and ends where the
 // next one begins; every answer ends with a line's end, and no item is longer than it may be.
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -12,6 +11,7 @@
 
 #include "doors/memcached_commands.hpp"
 #include "doors/memcached_parser.hpp"
+#include "fuzz/in_steps.hpp"
 #include "fuzz/input.hpp"
 #include "fuzz/target.hpp"
 #include "gate.hpp"
@@ -67,36 +67,16 @@ Found found_in(std::string_view bytes, std::size_t step, bool is_known, Carried*
     MemcachedParser parser;
     parser.trust(is_known);
     MemcachedRequest request;
-    std::size_t come = 0;
-    while (come < bytes.size()) {
-        come = std::min(bytes.size(), come + step);
-        for (;;) {
-            // A copy of its own, so that a sanitizer sees what is read behind it.
-            const std::vector<char> copy(bytes.begin() + static_cast<std::ptrdiff_t>(found.taken),
-                                         bytes.begin() + static_cast<std::ptrdiff_t>(come));
-            if (copy.empty()) break;
-            const std::string_view rest{copy.data(), copy.size()};
-            const MemcachedParser::State state = parser.parse(rest, request);
-            if (state == MemcachedParser::State::failed) {
-                found.error = parser.error();
-                return found;
-            }
-            if (state == MemcachedParser::State::more) {
-                require(parser.wanted() > rest.size(), "who has too little wants more");
-                break;
-            }
-            require(parser.size() != 0 && parser.size() <= rest.size(),
-                    "a request lies within what came");
-            if (state == MemcachedParser::State::ready) {
-                found.requests.push_back({{request.words.begin(), request.words.end()},
-                                          std::string{request.data},
-                                          request.kind});
-                if (carried != nullptr) carried->out(request);
-            }
-            found.taken += parser.size();
-            parser.next();
-        }
-    }
+    found.taken = millrace::fuzz::parse_in_steps(
+        parser, bytes, step, found.error,
+        [&](std::string_view rest) { return parser.parse(rest, request); },
+        [&](std::string_view, MemcachedParser::State state) {
+            if (state != MemcachedParser::State::ready) return;
+            found.requests.push_back({{request.words.begin(), request.words.end()},
+                                      std::string{request.data},
+                                      request.kind});
+            if (carried != nullptr) carried->out(request);
+        });
     return found;
 }
 

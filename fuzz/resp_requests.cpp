@@ -2,7 +2,6 @@
 //
 // Required: what is found is the same however it is cut, lies within what came, and ends where the
 // next one begins; and a request that was found is found again when it is written anew.
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -11,6 +10,7 @@
 
 #include "doors/resp_parser.hpp"
 #include "doors/text.hpp"
+#include "fuzz/in_steps.hpp"
 #include "fuzz/input.hpp"
 #include "fuzz/target.hpp"
 
@@ -31,33 +31,13 @@ struct Found {
 Found found_in(std::string_view bytes, std::size_t step) {
     Found found;
     RespParser parser;
-    std::size_t come = 0;
-    while (come < bytes.size()) {
-        come = std::min(bytes.size(), come + step);
-        for (;;) {
-            // A copy of its own, so that a sanitizer sees what is read behind it.
-            const std::vector<char> copy(bytes.begin() + static_cast<std::ptrdiff_t>(found.taken),
-                                         bytes.begin() + static_cast<std::ptrdiff_t>(come));
-            if (copy.empty()) break;
-            const std::string_view rest{copy.data(), copy.size()};
-            const RespParser::State state = parser.parse(rest);
-            if (state == RespParser::State::failed) {
-                found.error = parser.error();
-                return found;
-            }
-            if (state == RespParser::State::more) {
-                require(parser.wanted() > rest.size(), "who has too little wants more");
-                break;
-            }
-            require(parser.size() != 0 && parser.size() <= rest.size(),
-                    "a request lies within what came");
+    found.taken = millrace::fuzz::parse_in_steps(
+        parser, bytes, step, found.error, [&](std::string_view rest) { return parser.parse(rest); },
+        [&](std::string_view rest, RespParser::State) {
             std::vector<std::string_view> words;
             parser.arguments(rest, words);
             found.requests.emplace_back(words.begin(), words.end());
-            found.taken += parser.size();
-            parser.next();
-        }
-    }
+        });
     return found;
 }
 
