@@ -3,6 +3,7 @@
 
 #include <arpa/inet.h>
 #include <fmt/format.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -134,6 +135,17 @@ PairOutcome run_pair(std::vector<std::string> command, Loading loading,
     outcome.server =
         finish(server, outcome.client.exit.success() ? limit : std::chrono::seconds{3});
     return outcome;
+}
+
+void expect_result_of_perftest(const PairOutcome& pair) {
+    using testing::HasSubstr;
+    using testing::Not;
+    ASSERT_TRUE(pair.success()) << pair;
+    EXPECT_THAT(pair.client.output, HasSubstr("#bytes")) << pair;
+    for (const auto* output : {&pair.client.output, &pair.server.output}) {
+        EXPECT_THAT(*output, Not(HasSubstr("ailed"))) << pair;
+        EXPECT_THAT(*output, Not(HasSubstr("Completion with error"))) << pair;
+    }
 }
 
 std::string output_of(std::vector<std::string> command, std::vector<std::string> environment) {

@@ -64,6 +64,9 @@ struct HostsOfPair {
                                    std::chrono::milliseconds limit = patience,
                                    const HostsOfPair& hosts = {});
 
+/// Both ends of a perftest program ended well, and a result was printed.
+void expect_result_of_perftest(const PairOutcome& pair);
+
 /// The standard output of a command of the system, which must succeed.
 [[nodiscard]] std::string output_of(std::vector<std::string> command,
                                     std::vector<std::string> environment = {});
