@@ -1,4 +1,4 @@
-// Bars of the soft device's wire: RoCEv2 in UDP between two processes of this machine, beside what
+// Bars of the soft device's wire: RoCEv2 in UDP between two processes of this machine, held against what
 // UDP and TCP do there. Everything goes by the wire (MILLRACE_WIRE=…,always), with its checksum.
 #include <array>
 #include <atomic>

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Programs that connect by librdmacm on the drop-in, each beside what it is held against, in alternating rounds.
+"""Programs that connect by librdmacm on the drop-in and what each is held against, in alternating rounds.
 
 rsockets (rstream) beside perftest over RDMA, and valkey over RDMA beside the same server over TCP, where a
 valkey-benchmark with --rdma is in the PATH. On an otherwise idle machine:

@@ -4,7 +4,7 @@
 //   set name 0 0 5\r\nvalue\r\n           or one that data follow, as many as it says
 //
 // As RespParser it has no memory for what comes: whoever calls it gives it all bytes of the request
-// so far, and it goes on behind those that it has seen. Data that are too long for a value are not
+// so far, and it goes on after those that it has seen. Data that are too long for a value are not
 // waited for: the request is told without them, and what comes of them is skipped. Used by the
 // memcached door. Source: memcached's doc/protocol.txt.
 #pragma once
