@@ -217,7 +217,7 @@ void DatagramWire::meet(const SharedPacketFacts& theirs) {
     sender_.emplace(link_, *own_window_, memory_.carrier, theirs.shared, theirs.packets.token);
 }
 
-ring::SendWindow& DatagramWire::window() noexcept {
+end::SendWindow& DatagramWire::window() noexcept {
     return own_window_.has_value() ? *own_window_ : host_->window();
 }
 
@@ -455,7 +455,7 @@ Status DatagramWire::pump(bool with_bare) noexcept {
 }
 
 Status DatagramWire::fill(PacketChain& chain, PacketStream::Time time, bool with_bare) noexcept {
-    ring::SendWindow& window = this->window();
+    end::SendWindow& window = this->window();
     std::span<const std::byte> packet;
     while (true) {
         stream_->completed(window.completed());
@@ -469,7 +469,7 @@ Status DatagramWire::fill(PacketChain& chain, PacketStream::Time time, bool with
                               unsignaled_ + 1 >= most_unsignaled ||
                               unsignaled_bytes_ + packet.size() >= ring_bytes_ / 8;
         const Status status =
-            add(chain, packet, signaled ? ring::Signal::now : ring::Signal::when_due);
+            add(chain, packet, signaled ? end::Signal::now : end::Signal::when_due);
         if (status != Status::ok) return status;
         unsignaled_ = signaled ? 0 : unsignaled_ + 1;
         unsignaled_bytes_ = signaled ? 0 : unsignaled_bytes_ + packet.size();
@@ -481,7 +481,7 @@ Status DatagramWire::fill(PacketChain& chain, PacketStream::Time time, bool with
 }
 
 Status DatagramWire::add(PacketChain& chain, std::span<const std::byte> packet,
-                         ring::Signal signal) noexcept {
+                         end::Signal signal) noexcept {
     const std::size_t place = chain.batch.size();
     const std::size_t requests = sender_.has_value() ? SharedSender::requests : 1;
     if (place + requests > (posting_.habits.chains ? PacketChain::most : requests)) {

@@ -50,8 +50,8 @@
 #include "millrace/connect/link.hpp"
 #include "millrace/connect/readiness.hpp"
 #include "millrace/connect/socket_watch.hpp"
+#include "millrace/end/send_window.hpp"
 #include "millrace/message/transfer.hpp"
-#include "millrace/ring/send_window.hpp"
 #include "millrace/verbs/completion_queue.hpp"
 #include "millrace/verbs/memory.hpp"
 #include "millrace/verbs/work_request.hpp"
@@ -216,7 +216,7 @@ class DatagramWire final : public Wire {
     /// A receive was used for nothing that stays.
     /// 0, or an errno.
     int post_receive(std::uint32_t slot) noexcept;
-    [[nodiscard]] ring::SendWindow& window() noexcept;
+    [[nodiscard]] end::SendWindow& window() noexcept;
     [[nodiscard]] PacketStream::Time now() const noexcept;
     /// A client's own.
     void poll() noexcept;
@@ -227,7 +227,7 @@ class DatagramWire final : public Wire {
     /// another post, it may be more.
     base::Status fill(PacketChain& chain, PacketStream::Time time, bool with_bare) noexcept;
     base::Status add(PacketChain& chain, std::span<const std::byte> packet,
-                     ring::Signal signal) noexcept;
+                     end::Signal signal) noexcept;
     base::Status post(PacketChain& chain) noexcept;
     /// What there is to do when nothing has come.
     base::Status idle() noexcept;
@@ -239,7 +239,7 @@ class DatagramWire final : public Wire {
     verbs::RegisteredBuffer send_memory_;
     std::optional<SharedSender> sender_;  ///< a client's, through a shared buffer
     connect::Link link_;  ///< goes before the memory that it sends from and receives into
-    std::optional<ring::SendWindow> own_window_;
+    std::optional<end::SendWindow> own_window_;
     Slots slots_{};  ///< of its own; none of a server's end of UD
     std::size_t header_bytes_;
     std::size_t ring_bytes_ = 0;  ///< of memory that packets with data are sent from
@@ -311,7 +311,7 @@ class DatagramHost final : public WireHost {
     /// A token by which packets to this wire are found.
     [[nodiscard]] std::uint64_t add(DatagramWire& wire);
     void remove(DatagramWire& wire, std::uint64_t token) noexcept;
-    [[nodiscard]] ring::SendWindow& window() noexcept { return *window_; }
+    [[nodiscard]] end::SendWindow& window() noexcept { return *window_; }
     /// What goes to any client, until post_gathered(); null: each posts its own at once.
     [[nodiscard]] PacketChain* chain() noexcept { return chain_ ? &*chain_ : nullptr; }
     /// A slot of the pool is free again.
@@ -355,7 +355,7 @@ class DatagramHost final : public WireHost {
     std::vector<Buried> buried_;
     Station station_;
     std::unique_ptr<Shared> shared_;
-    std::optional<ring::SendWindow> window_;
+    std::optional<end::SendWindow> window_;
     std::optional<PacketChain> chain_;
     connect::SocketWatch sockets_;
     std::optional<connect::Readiness> readiness_;

@@ -77,6 +77,8 @@ class CombiningProducer {
     /// `ok`: it is on its way, or part of what waits here; `full`: see above; `closed`,
     /// `peer_lost`.
     base::Status try_enqueue(const T& item) {
+        if (is_closing_) [[unlikely]]
+            return base::Status::closed;
         if (is_waiting_) {
             const base::Status status = send_waiting();
             if (status == base::Status::full) return join(item);
@@ -109,7 +111,9 @@ class CombiningProducer {
         }
         return producer_.flush(deadline);
     }
+    /// As Producer's (docs/closing.md).
     base::Status close(const base::Deadline& deadline) {
+        is_closing_ = true;
         const base::Status status = flush(deadline);
         return status == base::Status::ok ? producer_.close(deadline) : status;
     }
@@ -135,6 +139,7 @@ class CombiningProducer {
     Combine combine_;
     T waiting_{};
     bool is_waiting_ = false;
+    bool is_closing_ = false;
     std::uint64_t combined_ = 0;
 };
 
