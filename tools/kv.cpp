@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "command_line/numbers.hpp"
 #include "kv/ask.hpp"
 #include "kv/bench.hpp"
 #include "kv/serve.hpp"
@@ -17,7 +18,6 @@
 #include "millrace/kv/store.hpp"
 #include "millrace/message/server.hpp"
 #include "millrace/message/transfer.hpp"
-#include "numbers.hpp"
 
 namespace millrace::tools {
 namespace {
@@ -282,7 +282,7 @@ void add_bench(CLI::App& parent, Action& chosen) {
     auto* command = parent.add_subcommand(
         "bench", "Get and set random keys as fast as the answers come, and tell how fast that was");
     auto options = std::make_shared<KvBenchOptions>();
-    KvLoad& load = options->load;
+    workload::KvLoad& load = options->load;
     // Behind the commas, as work 002's benchmark calls it (appendix A.1.2).
     command
         ->add_option("--server,-a", options->server,

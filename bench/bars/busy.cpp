@@ -8,10 +8,10 @@
 
 #include <fmt/format.h>
 
-#include "busy/hogs.hpp"
-#include "busy/measure_busy.hpp"
-#include "framework/bars.hpp"
-#include "kv/measure_crowd.hpp"
+#include "bench/busy/hogs.hpp"
+#include "bench/busy/measure_busy.hpp"
+#include "bench/framework/bars.hpp"
+#include "bench/kv/measure_crowd.hpp"
 
 namespace millrace::bench {
 namespace {

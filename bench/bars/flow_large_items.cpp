@@ -2,9 +2,9 @@
 // bytes of ring. The ideal ring's producer writes where the consumer reads, and so does ours.
 #include <cstdint>
 
+#include "bench/framework/bars.hpp"
+#include "bench/limits/ideal_ring.hpp"
 #include "flow_rates.hpp"
-#include "framework/bars.hpp"
-#include "limits/ideal_ring.hpp"
 
 namespace millrace::bench {
 namespace {

@@ -6,11 +6,11 @@
 #include <string>
 #include <utility>
 
+#include "bench/framework/bars.hpp"
+#include "bench/limits/boost_queue.hpp"
+#include "bench/limits/ideal_ring.hpp"
+#include "bench/limits/limits.hpp"
 #include "flow_rates.hpp"
-#include "framework/bars.hpp"
-#include "limits/boost_queue.hpp"
-#include "limits/ideal_ring.hpp"
-#include "limits/limits.hpp"
 
 namespace millrace::bench {
 namespace {

@@ -8,8 +8,8 @@
 
 #include <fmt/format.h>
 
+#include "bench/framework/bars.hpp"
 #include "flow_rates.hpp"
-#include "framework/bars.hpp"
 #include "millrace/connect/link.hpp"
 
 namespace millrace::bench {

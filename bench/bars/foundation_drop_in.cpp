@@ -7,9 +7,9 @@
 // was just read on the other core, and what it needs of the kernel's memory was, too.
 #include <cstdint>
 
-#include "framework/bars.hpp"
-#include "framework/perftest.hpp"
-#include "limits/copies.hpp"
+#include "bench/framework/bars.hpp"
+#include "bench/limits/copies.hpp"
+#include "bench/peers/perftest.hpp"
 
 namespace millrace::bench {
 namespace {

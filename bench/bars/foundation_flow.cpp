@@ -2,10 +2,10 @@
 // Unix stream socket whose receiver takes as much as there is.
 #include <cstdint>
 
+#include "bench/framework/bars.hpp"
+#include "bench/limits/limits.hpp"
+#include "bench/limits/sockets.hpp"
 #include "flow_rates.hpp"
-#include "framework/bars.hpp"
-#include "limits/limits.hpp"
-#include "limits/sockets.hpp"
 
 namespace millrace::bench {
 namespace {

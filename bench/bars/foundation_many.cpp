@@ -14,11 +14,11 @@
 
 #include <sys/prctl.h>
 
-#include "framework/bars.hpp"
-#include "framework/meeting.hpp"
-#include "framework/one_figure.hpp"
-#include "framework/payload.hpp"
-#include "framework/windows.hpp"
+#include "bench/framework/bars.hpp"
+#include "bench/framework/meeting.hpp"
+#include "bench/framework/one_figure.hpp"
+#include "bench/framework/payload.hpp"
+#include "bench/framework/windows.hpp"
 #include "millrace/connect/acceptor.hpp"
 #include "millrace/connect/hub.hpp"
 #include "millrace/message/channel.hpp"

@@ -5,11 +5,11 @@
 #include <string>
 #include <utility>
 
-#include "framework/bars.hpp"
-#include "framework/ucx.hpp"
-#include "limits/boost_queue.hpp"
-#include "limits/hand_over.hpp"
-#include "limits/sockets.hpp"
+#include "bench/framework/bars.hpp"
+#include "bench/limits/boost_queue.hpp"
+#include "bench/limits/hand_over.hpp"
+#include "bench/limits/sockets.hpp"
+#include "bench/peers/ucx.hpp"
 #include "message_round_trip.hpp"
 
 namespace millrace::bench {

@@ -5,9 +5,9 @@
 
 #include <fmt/format.h>
 
-#include "framework/bars.hpp"
-#include "framework/rounds.hpp"
-#include "message/measure_clients.hpp"
+#include "bench/framework/bars.hpp"
+#include "bench/framework/rounds.hpp"
+#include "bench/message/measure_clients.hpp"
 #include "millrace/base/wait.hpp"
 
 namespace millrace::bench {

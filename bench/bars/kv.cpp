@@ -10,10 +10,10 @@
 
 #include <fmt/format.h>
 
-#include "framework/bars.hpp"
-#include "kv/measure_crowd.hpp"
-#include "kv/measure_kv.hpp"
-#include "message/measure_message.hpp"
+#include "bench/framework/bars.hpp"
+#include "bench/kv/measure_crowd.hpp"
+#include "bench/kv/measure_kv.hpp"
+#include "bench/message/measure_message.hpp"
 
 namespace millrace::bench {
 namespace {

@@ -5,9 +5,9 @@
 #include <span>
 #include <utility>
 
-#include "framework/bars.hpp"
-#include "framework/meeting.hpp"
-#include "framework/pair.hpp"
+#include "bench/framework/bars.hpp"
+#include "bench/framework/meeting.hpp"
+#include "bench/framework/pair.hpp"
 #include "message_round_trip.hpp"
 #include "millrace/flow/consumer.hpp"
 #include "millrace/flow/producer.hpp"

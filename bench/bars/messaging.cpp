@@ -6,12 +6,12 @@
 #include <string>
 #include <utility>
 
-#include "framework/bars.hpp"
-#include "limits/hand_over.hpp"
-#include "message/measure_clients.hpp"
-#include "message/measure_message.hpp"
-#include "message/open_loop.hpp"
-#include "rpc/measure_rpc.hpp"
+#include "bench/framework/bars.hpp"
+#include "bench/limits/hand_over.hpp"
+#include "bench/message/measure_clients.hpp"
+#include "bench/message/measure_message.hpp"
+#include "bench/message/open_loop.hpp"
+#include "bench/rpc/measure_rpc.hpp"
 
 namespace millrace::bench {
 namespace {

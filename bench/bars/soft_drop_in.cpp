@@ -4,10 +4,10 @@
 #include <cstdint>
 #include <string>
 
-#include "framework/bars.hpp"
-#include "framework/perftest.hpp"
-#include "limits/cache_line.hpp"
-#include "limits/copies.hpp"
+#include "bench/framework/bars.hpp"
+#include "bench/limits/cache_line.hpp"
+#include "bench/limits/copies.hpp"
+#include "bench/peers/perftest.hpp"
 
 namespace millrace::bench {
 namespace {

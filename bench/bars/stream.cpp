@@ -13,14 +13,14 @@
 
 #include <fmt/format.h>
 
-#include "framework/bars.hpp"
-#include "framework/meeting.hpp"
-#include "framework/payload.hpp"
-#include "framework/windows.hpp"
-#include "limits/hand_over.hpp"
-#include "limits/sockets.hpp"
+#include "bench/framework/bars.hpp"
+#include "bench/framework/meeting.hpp"
+#include "bench/framework/payload.hpp"
+#include "bench/framework/windows.hpp"
+#include "bench/limits/hand_over.hpp"
+#include "bench/limits/sockets.hpp"
+#include "bench/stream/measure_stream.hpp"
 #include "millrace/stream/socket.hpp"
-#include "stream/measure_stream.hpp"
 
 namespace millrace::bench {
 namespace {

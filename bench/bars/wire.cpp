@@ -1,22 +1,23 @@
-// Bars of the soft device's wire: RoCEv2 in UDP between two processes of this machine, held against what
-// UDP and TCP do there. Everything goes by the wire (MILLRACE_WIRE=…,always), with its checksum.
+// Bars of the soft device's wire: RoCEv2 in UDP between two processes of this machine, held against
+// what UDP and TCP do there. Everything goes by the wire (MILLRACE_WIRE=…,always), with its
+// checksum.
 #include <array>
 #include <atomic>
 #include <cstdint>
 #include <cstring>
 #include <vector>
 
+#include "bench/framework/bars.hpp"
+#include "bench/framework/environment_scope.hpp"
+#include "bench/framework/meeting.hpp"
+#include "bench/framework/payload.hpp"
+#include "bench/framework/windows.hpp"
+#include "bench/limits/datagrams.hpp"
+#include "bench/limits/limits.hpp"
+#include "bench/limits/sockets.hpp"
+#include "bench/stream/measure_stream.hpp"
 #include "flow_rates.hpp"
-#include "framework/bars.hpp"
-#include "framework/environment_scope.hpp"
-#include "framework/meeting.hpp"
-#include "framework/payload.hpp"
-#include "framework/windows.hpp"
-#include "limits/datagrams.hpp"
-#include "limits/limits.hpp"
-#include "limits/sockets.hpp"
 #include "millrace/connect/link.hpp"
-#include "stream/measure_stream.hpp"
 
 namespace millrace::bench {
 namespace {

@@ -10,12 +10,11 @@
 #include <type_traits>
 #include <utility>
 
-#include "crowd/pace.hpp"
-#include "framework/meeting.hpp"
-#include "framework/pair.hpp"
-#include "framework/payload.hpp"
-#include "limits/socket_ends.hpp"
-#include "limits/sockets.hpp"
+#include "bench/framework/meeting.hpp"
+#include "bench/framework/pair.hpp"
+#include "bench/framework/payload.hpp"
+#include "bench/limits/socket_ends.hpp"
+#include "bench/limits/sockets.hpp"
 #include "millrace/base/histogram.hpp"
 #include "millrace/flow/consumer.hpp"
 #include "millrace/flow/listener.hpp"
@@ -24,6 +23,7 @@
 #include "millrace/message/client.hpp"
 #include "millrace/message/server.hpp"
 #include "millrace/stream/socket.hpp"
+#include "workload/pace.hpp"
 
 namespace millrace::bench {
 namespace {
@@ -161,9 +161,9 @@ RoundTrips round_trips_of(const Trips& chosen, Begin&& begin, Answer&& answer) {
             Message out{};
             Message in{};
             const auto from = base::Clock::now() + duration / 5;
-            std::optional<tools::Pace> pace;
+            std::optional<workload::Pace> pace;
             if (chosen.a_second != 0) {
-                tools::end_sleeps_at_once();
+                workload::end_sleeps_at_once();
                 pace.emplace(chosen.a_second, 1, base::Clock::now());
             }
             for (std::uint64_t number = 1;; ++number) {

@@ -9,11 +9,11 @@
 #include <sched.h>
 #include <sys/socket.h>
 
+#include "bench/framework/environment_scope.hpp"
+#include "bench/framework/pair.hpp"
+#include "bench/framework/payload.hpp"
+#include "bench/limits/socket_ends.hpp"
 #include "call_times.hpp"
-#include "framework/environment_scope.hpp"
-#include "framework/pair.hpp"
-#include "framework/payload.hpp"
-#include "limits/socket_ends.hpp"
 #include "measure_flow.hpp"
 #include "meeting_of_ends.hpp"
 #include "millrace/base/system_calls.hpp"

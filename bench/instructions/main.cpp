@@ -20,8 +20,8 @@
 #include <thread>
 #include <vector>
 
+#include "bench/framework/payload.hpp"
 #include "frames.hpp"
-#include "framework/payload.hpp"
 #include "millrace/base/deadline.hpp"
 #include "millrace/connect/link.hpp"
 #include "millrace/flow/consumer.hpp"

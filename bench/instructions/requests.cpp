@@ -12,7 +12,7 @@
 #include <thread>
 #include <vector>
 
-#include "framework/payload.hpp"
+#include "bench/framework/payload.hpp"
 #include "millrace/base/deadline.hpp"
 #include "millrace/message/client.hpp"
 #include "millrace/message/server.hpp"

@@ -10,11 +10,11 @@
 
 #include <fmt/format.h>
 
-#include "framework/meeting.hpp"
-#include "framework/pair.hpp"
-#include "framework/payload.hpp"
-#include "framework/windows.hpp"
-#include "memcached.hpp"
+#include "bench/framework/meeting.hpp"
+#include "bench/framework/pair.hpp"
+#include "bench/framework/payload.hpp"
+#include "bench/framework/windows.hpp"
+#include "bench/peers/memcached.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/kv/client.hpp"
 #include "millrace/kv/server.hpp"

@@ -10,9 +10,9 @@
 #include <netinet/udp.h>
 #include <sys/socket.h>
 
-#include "framework/pair.hpp"
-#include "framework/payload.hpp"
-#include "framework/windows.hpp"
+#include "bench/framework/pair.hpp"
+#include "bench/framework/payload.hpp"
+#include "bench/framework/windows.hpp"
 #include "millrace/base/error.hpp"
 #include "socket_ends.hpp"
 

@@ -7,7 +7,7 @@
 
 #include <unistd.h>
 
-#include "framework/pair.hpp"
+#include "bench/framework/pair.hpp"
 #include "sockets.hpp"
 
 namespace millrace::bench {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "framework/statistics.hpp"
+#include "bench/framework/statistics.hpp"
 
 namespace millrace::bench {
 

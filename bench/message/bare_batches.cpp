@@ -9,8 +9,8 @@
 #include <cstring>
 #include <vector>
 
-#include "framework/pair.hpp"
-#include "framework/payload.hpp"
+#include "bench/framework/pair.hpp"
+#include "bench/framework/payload.hpp"
 #include "measure_message.hpp"
 #include "millrace/base/shared_lines.hpp"
 

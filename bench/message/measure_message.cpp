@@ -17,11 +17,11 @@
 #include <string>
 #include <vector>
 
-#include "framework/meeting.hpp"
-#include "framework/pair.hpp"
-#include "framework/payload.hpp"
-#include "framework/statistics.hpp"
-#include "framework/windows.hpp"
+#include "bench/framework/meeting.hpp"
+#include "bench/framework/pair.hpp"
+#include "bench/framework/payload.hpp"
+#include "bench/framework/statistics.hpp"
+#include "bench/framework/windows.hpp"
 #include "sides.hpp"
 
 namespace millrace::bench {

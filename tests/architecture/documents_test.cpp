@@ -96,7 +96,8 @@ TEST(Documents, OfTheSoftDeviceAreAllInItsIndex) {
 TEST(Documents, AndSourcesNamePagesThatAreThere) {
     static const std::regex named{R"(\b(docs/[a-z0-9/-]+\.md))"};
     std::set<std::string> names;
-    for (const char* folder : {"src", "include", "tests", "tools", "models", "scripts"}) {
+    for (const char* folder : {"src", "include", "tests", "tools", "bench", "studies", "workload",
+                               "models", "scripts"}) {
         for (const fs::path& file : files_below(folder, ".cpp .hpp .txt .list .pml ")) {
             add_matches(text_of(file), named, names);
         }

@@ -10,12 +10,12 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "command_line/output.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/signals.hpp"
 #include "millrace/connect/address.hpp"
 #include "millrace/connect/admission.hpp"
 #include "millrace/kv/server.hpp"
-#include "output.hpp"
 
 namespace millrace::tools {
 namespace {
@@ -110,7 +110,7 @@ int run_kv_bench(const KvBenchOptions& options) {
             fmt::print(stderr, "\rfilling: {:.0f} %", part * 100);
         };
     }
-    const KvLoadResult result = run_load(chosen.load);
+    const workload::KvLoadResult result = workload::run_load(chosen.load);
     std::string device;
     if (chosen.load.client.transport != connect::Transport::tcp) {
         const auto& asked = chosen.load.client.endpoint;

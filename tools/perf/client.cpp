@@ -6,11 +6,11 @@
 #include <nlohmann/json.hpp>
 
 #include "cat/interruption.hpp"
+#include "command_line/output.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/connect/address.hpp"
 #include "millrace/connect/admission.hpp"
 #include "millrace/stream/socket.hpp"
-#include "output.hpp"
 #include "perf/perf.hpp"
 #include "perf/report.hpp"
 #include "perf/run.hpp"

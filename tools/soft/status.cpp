@@ -7,8 +7,8 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "command_line/output.hpp"
 #include "millrace/cm/survey.hpp"
-#include "output.hpp"
 #include "soft/seen.hpp"
 
 namespace millrace::tools {
@@ -95,10 +95,9 @@ std::string text_of(const soft::Participant& one,
         "    {}, {} of {} bytes ({} shared), {}, {} KiB of control memory\n",
         plural(one.queue_pairs.size(), "queue pair"), plural(one.regions.size(), "region"), bytes,
         shared, plural(one.completion_channels, "completion channel"), one.memory_bytes / 1024);
-    const bool has_wire =
-        std::ranges::any_of(one.statistics, [](const base::StatisticsPage::Snapshot& page) {
-            return page.title.starts_with("wire ");
-        });
+    const bool has_wire = std::ranges::any_of(
+        one.statistics,
+        [](const base::StatisticsPage::Snapshot& page) { return page.title.starts_with("wire "); });
     for (std::size_t i = 0; i < std::min(one.queue_pairs.size(), most_lines); ++i) {
         const auto& qp = one.queue_pairs[i];
         std::string peer = qp.type == "UD" ? "any peer" : "no peer";
