@@ -89,32 +89,46 @@ std::shared_ptr<StudyOptions> add_study_options(CLI::App& command, int repeats =
     return options;
 }
 
-void add_verbs(CLI::App& parent, Action& chosen) {
-    auto* command = parent.add_subcommand(
-        "verbs",
-        "Repeat the measurements of raw verbs in work 001, chapter 3, on the soft device: "
-        "transports, kinds of request, and indirect writes, beside what the work found. "
-        "Exit status 1 if a point failed");
+/// A study that asks for nothing but its figures.
+void add_plain(CLI::App& parent, Action& chosen, const char* name, const char* description,
+               int (*run)(const StudyOptions&)) {
+    auto* command = parent.add_subcommand(name, description);
     auto options = add_study_options(*command);
-    command->callback([options, &chosen] { chosen = [options] { return run_verbs(*options); }; });
+    command->callback(
+        [options, run, &chosen] { chosen = [options, run] { return run(*options); }; });
+}
+
+void add_verbs(CLI::App& parent, Action& chosen) {
+    add_plain(parent, chosen, "verbs",
+              "Repeat the measurements of raw verbs in work 001, chapter 3, on the soft device: "
+              "transports, kinds of request, and indirect writes, beside what the work found. "
+              "Exit status 1 if a point failed",
+              run_verbs);
 }
 
 void add_message(CLI::App& parent, Action& chosen) {
-    auto* command = parent.add_subcommand(
-        "message",
+    add_plain(
+        parent, chosen, "message",
         "Repeat the evaluation of messages in work 001, chapter 4: calls and loads of one server "
         "and many clients by each polling, beside sockets, and scans of mailboxes, with its "
-        "findings. Exit status 1 if a point failed");
-    auto options = add_study_options(*command);
-    command->callback([options, &chosen] { chosen = [options] { return run_message(*options); }; });
+        "findings. Exit status 1 if a point failed",
+        run_message);
+}
+
+void add_stream(CLI::App& parent, Action& chosen) {
+    add_plain(parent, chosen, "stream",
+              "Repeat the evaluation of byte streams in work 003 on the soft device: throughput, "
+              "processor time and what goes without a copy, near and over 48 ms, beside sockets. "
+              "Exit status 1 if a point failed",
+              run_stream);
 }
 
 void add_kv(CLI::App& parent, Action& chosen) {
     auto* command = parent.add_subcommand(
         "kv",
         "Repeat the evaluation of work 002, chapter 4, on the soft device and over sockets: "
-        "clients "
-        "from 1 to 70, polling, blocking and by default, beside memcached and what the work found. "
+        "clients from 1 to 70, polling, blocking and by default, beside memcached and what the "
+        "work found. "
         "Exit status 1 if a point failed");
     auto options = add_study_options(*command);
     auto get_percent = std::make_shared<unsigned>(95);
@@ -167,16 +181,6 @@ void add_rpc(CLI::App& parent, Action& chosen) {
         }
         chosen = [profile] { return write_profile(*profile); };
     });
-}
-
-void add_stream(CLI::App& parent, Action& chosen) {
-    auto* command = parent.add_subcommand(
-        "stream",
-        "Repeat the evaluation of byte streams in work 003 on the soft device: throughput, "
-        "processor time and what goes without a copy, near and over 48 ms, beside sockets. "
-        "Exit status 1 if a point failed");
-    auto options = add_study_options(*command);
-    command->callback([options, &chosen] { chosen = [options] { return run_stream(*options); }; });
 }
 
 void add_ycsb(CLI::App& parent, Action& chosen) {

@@ -129,7 +129,8 @@ class ByStream {
 
 class ByUnixSocket {
   public:
-    ByUnixSocket(Pair& pair, Socket socket) : pair_{&pair}, socket_{std::move(socket)} {}
+    ByUnixSocket(Pair& pair, workload::Descriptor socket)
+        : pair_{&pair}, socket_{std::move(socket)} {}
     bool put(const Message& out) {
         send_all(socket_.get(), out.data(), out.size());
         return true;
@@ -137,11 +138,11 @@ class ByUnixSocket {
     bool take(Message& in) {
         return receive_all(*pair_, socket_.get(), in.data(), in.size(), SocketWait::blocking);
     }
-    void close() { socket_ = Socket{}; }
+    void close() { socket_ = workload::Descriptor{}; }
 
   private:
     Pair* pair_;
-    Socket socket_;
+    workload::Descriptor socket_;
 };
 
 /// `answer(pair)` serves until the other side has left; `begin(pair)` gives what makes a round trip
@@ -310,7 +311,7 @@ auto with_ends(Contact contact, const base::WaitPolicy& wait, Use&& use) {
     }
     SocketEnds ends = connected(SocketKind::unix_stream);
     return use([&](Pair& pair, bool is_first) {
-        (is_first ? ends.second : ends.first) = Socket{};
+        (is_first ? ends.second : ends.first) = workload::Descriptor{};
         return ByUnixSocket{pair, std::move(is_first ? ends.first : ends.second)};
     });
 }

@@ -72,8 +72,6 @@ struct BareSetting {
 /// Messages per second that are sent, echoed and read in full.
 double bare_batches(const BareSetting& setting);
 
-/// Nanoseconds of the same call over a stream socket, a blocking echo at the other end.
-double call_over_socket(bool unix_domain, std::size_t bytes, std::uint64_t calls);
 /// Requests per second of the same load over Unix stream sockets, one server with epoll.
 double load_over_sockets(std::size_t clients, std::uint32_t window, std::uint64_t requests);
 

@@ -37,11 +37,11 @@ std::size_t number_in(std::string_view text) {
 }
 
 /// Nothing, and errno: nobody listens there.
-std::optional<Socket> try_to_connect(const connect::Address& address) {
-    std::optional<Socket> connected;
+std::optional<workload::Descriptor> try_to_connect(const connect::Address& address) {
+    std::optional<workload::Descriptor> connected;
     int error = 0;
     if (address.kind() == connect::Address::Kind::unix_socket) {
-        Socket made{::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+        workload::Descriptor made{::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)};
         require(made.get() >= 0, "a socket");
         sockaddr_un to{};
         to.sun_family = AF_UNIX;
@@ -84,8 +84,8 @@ std::optional<Socket> try_to_connect(const connect::Address& address) {
 
 }  // namespace
 
-Socket connected_to(const connect::Address& address) {
-    std::optional<Socket> connected = try_to_connect(address);
+workload::Descriptor connected_to(const connect::Address& address) {
+    std::optional<workload::Descriptor> connected = try_to_connect(address);
     if (!connected) {
         base::throw_errno(errno, "connect to a key-value server", address.to_string(),
                           "start it, or name the address where it listens");
@@ -146,12 +146,12 @@ WordsServer::~WordsServer() {
 }
 
 WordsClient WordsServer::client() const {
-    std::optional<Socket> socket = connect();
+    std::optional<workload::Descriptor> socket = connect();
     require(socket.has_value(), "a connection");
     return WordsClient{std::move(*socket)};
 }
 
-std::optional<Socket> WordsServer::connect() const {
+std::optional<workload::Descriptor> WordsServer::connect() const {
     return try_to_connect(connect::Address::unix_socket(path_));
 }
 

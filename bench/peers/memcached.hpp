@@ -15,12 +15,12 @@ namespace millrace::bench {
 
 /// A stream socket to who listens there. Calls on it that wait end after five seconds. Throws
 /// Error.
-[[nodiscard]] Socket connected_to(const connect::Address& address);
+[[nodiscard]] workload::Descriptor connected_to(const connect::Address& address);
 
 /// A socket connected to one of them.
 class WordsClient {
   public:
-    explicit WordsClient(Socket socket) noexcept : socket_{std::move(socket)} {}
+    explicit WordsClient(workload::Descriptor socket) noexcept : socket_{std::move(socket)} {}
 
     void send(std::string_view text);
     /// The next line, without its end. Valid until the next call.
@@ -36,7 +36,7 @@ class WordsClient {
   private:
     void receive();
 
-    Socket socket_;
+    workload::Descriptor socket_;
     std::string buffer_;
     std::size_t at_ = 0;
 };
@@ -55,7 +55,7 @@ class WordsServer {
     [[nodiscard]] WordsClient client() const;
 
   private:
-    [[nodiscard]] std::optional<Socket> connect() const;
+    [[nodiscard]] std::optional<workload::Descriptor> connect() const;
 
     std::string path_;
     std::optional<Program> program_;

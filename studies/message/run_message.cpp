@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "bench/limits/hand_over.hpp"
+#include "bench/limits/sockets.hpp"
 #include "bench/message/measure_clients.hpp"
 #include "bench/message/measure_message.hpp"
 #include "millrace/base/placement.hpp"
@@ -103,11 +104,13 @@ StudySeries socket_loads(std::string label, SetLoad set) {
                 },
             .modes = fast_alone};
 }
-StudySeries echoes_over(std::string label, bool unix_domain) {
+StudySeries echoes_over(std::string label, SocketKind kind) {
     return {.label = std::move(label),
             .measure =
                 [=](const std::string& mode, std::size_t bytes) {
-                    return call_over_socket(unix_domain, bytes, calls_in(mode) / 4) / 1e3;
+                    return socket_round_trip(kind, SocketWait::blocking, bytes,
+                                             calls_in(mode) / 4) /
+                           1e3;
                 },
             .modes = fast_alone};
 }
@@ -142,8 +145,8 @@ StudyFigure figure_4_2() {
                   return message_round_trip(bytes, calls_in(mode)) / 1e3;
               },
           .modes = fast_alone},
-         echoes_over("Unix socket", true),
-         echoes_over("TCP on the loopback", false),
+         echoes_over("Unix socket", SocketKind::unix_stream),
+         echoes_over("TCP on the loopback", SocketKind::tcp_loopback),
          calls("session over a Unix socket",
                {.polling = Polling::automatic, .ways = over_socket(true)}, bytes_of, fast_alone),
          calls("session over TCP", {.polling = Polling::automatic, .ways = over_socket(false)},
