@@ -56,7 +56,7 @@ const BarRegistration sockets_to_batches{ratio_of(
     Sense::at_least, [] { return load_of_many({.window = 16, .batches = true}).per_second; },
     [] { return load_over_sockets(16, 16, 200'000); })};
 /// Beside it: each in a message of its own. Copies of 64 B in messages of their own are less than 8
-/// times as fast without a library, too (docs/performance.md).
+/// times as fast without a library, too (docs/performance/messaging.md).
 const BarRegistration sockets{ratio_of(
     "the same of 16 each, by themselves, to Unix sockets with epoll", 0, Sense::reported,
     [] { return load_of_many({.window = 16}).per_second; },

@@ -31,7 +31,7 @@ struct Contestant {
 [[nodiscard]] Contestant contestant_of(std::string_view key);
 /// "push1/watermark/pull".
 [[nodiscard]] std::string point_name(ring::Design design);
-/// All 33, in the order of docs/flow.md.
+/// All 33, in the order of docs/design/flow-points.md.
 [[nodiscard]] std::vector<ring::Design> every_point();
 
 enum class Quantity : std::uint8_t {

@@ -196,7 +196,7 @@ const std::vector<Finding>& all_findings() {
         {"6.2", "6.4", "Too few receives limit the peak throughput",
          "the best of all sizes with 16 receives at most 0.95 of that with 64", small_pool_limits,
          "a request is done before the next is posted, and the consumer posts receives meanwhile",
-         "the producer never sends what has no receive (docs/flow.md), so nothing is sent twice, "
+         "the producer never sends what has no receive (docs/design/flow-points.md), so nothing is sent twice, "
          "and 16 large items are more than the link holds in flight"},
         {"6.2", "6.4", "A dequeue takes longer with Push-2 than with Push-1",
          "median ratio up to 2 KiB above 1",

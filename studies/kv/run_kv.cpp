@@ -293,7 +293,8 @@ Study kv_study(unsigned get_percent) {
         study.figures.push_back(std::move(one));
     }
     const std::string one_thread =
-        "one thread serves all clients here, and who polls in vain gives its processor away";
+        "one thread serves all clients here, and a client that polls in vain gives its processor "
+        "away";
     const std::string no_network =
         "here no NIC is between the ends: what counts is what each way costs the processor";
     study.findings = {

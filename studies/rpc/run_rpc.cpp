@@ -416,7 +416,7 @@ std::vector<StudyFinding> findings() {
          ratio_between("section 8, thread domains", "thread domain", "none", 1.02, any),
          "a lock that nobody else wants is a small part of a request that software executes",
          "a request takes as long as the modelled link does"},
-        {"7", "10", "To many responders, a dispatcher is behind own connections: 4 KiB",
+        {"7", "10", "To many responders, a dispatcher is slower than own connections: 4 KiB",
          "with 4 responders below 1", across("10", "8", page, 4, 0, 1)},
         {"7", "10", "... and equal for 16 KiB", "with 4 responders between 0.85 and 1.15",
          across("10", "8", large, 4, 0.85, 1.15)},

@@ -1,7 +1,7 @@
 // The doors of a key-value server: what lets clients in that do not speak Millrace's own protocol.
 // There is one for Redis' protocol (RESP2 and RESP3), and one for memcached's (text and meta
 // commands), over TCP or a Unix socket. Both lead to the same store, and the same threads serve
-// them. docs/kv.md says which commands they know.
+// them. docs/kv-doors.md says which commands they know.
 //
 //     kv::ServerOptions options{.doors = {.resp = connect::Address::parse(":6379")}};
 //     auto server = kv::Server::listen(address, options);
