@@ -47,7 +47,7 @@ void add_flow(CLI::App& parent, Action& chosen) {
     auto* command = parent.add_subcommand(
         "flow",
         "Repeat the evaluation of flow queues in work 000, chapter 6, on the soft device: its "
-        "figures and tables beside its numbers and findings, and maps of all 33 points. "
+        "figures and tables with its numbers and findings, and maps of all 33 points. "
         "As in the work: --repeats 10 --limit 30. Exit status 1 if a point failed");
     auto options = std::make_shared<FlowOptions>();
     command->add_option("--figure", options->figures,
@@ -101,7 +101,7 @@ void add_plain(CLI::App& parent, Action& chosen, const char* name, const char* d
 void add_verbs(CLI::App& parent, Action& chosen) {
     add_plain(parent, chosen, "verbs",
               "Repeat the measurements of raw verbs in work 001, chapter 3, on the soft device: "
-              "transports, kinds of request, and indirect writes, beside what the work found. "
+              "transports, kinds of request, and indirect writes, with what the work found. "
               "Exit status 1 if a point failed",
               run_verbs);
 }
@@ -110,7 +110,7 @@ void add_message(CLI::App& parent, Action& chosen) {
     add_plain(
         parent, chosen, "message",
         "Repeat the evaluation of messages in work 001, chapter 4: calls and loads of one server "
-        "and many clients by each polling, beside sockets, and scans of mailboxes, with its "
+        "and many clients by each polling, over sockets too, and scans of mailboxes, with its "
         "findings. Exit status 1 if a point failed",
         run_message);
 }
@@ -118,7 +118,7 @@ void add_message(CLI::App& parent, Action& chosen) {
 void add_stream(CLI::App& parent, Action& chosen) {
     add_plain(parent, chosen, "stream",
               "Repeat the evaluation of byte streams in work 003 on the soft device: throughput, "
-              "processor time and what goes without a copy, near and over 48 ms, beside sockets. "
+              "processor time and what goes without a copy, near and over 48 ms, and of sockets. "
               "Exit status 1 if a point failed",
               run_stream);
 }
@@ -127,7 +127,7 @@ void add_kv(CLI::App& parent, Action& chosen) {
     auto* command = parent.add_subcommand(
         "kv",
         "Repeat the evaluation of work 002, chapter 4, on the soft device and over sockets: "
-        "clients from 1 to 70, polling, blocking and by default, beside memcached and what the "
+        "clients from 1 to 70, polling, blocking and by default, with memcached and what the "
         "work found. "
         "Exit status 1 if a point failed");
     auto options = add_study_options(*command);
@@ -257,7 +257,7 @@ void add_ycsb(CLI::App& parent, Action& chosen) {
         ->capture_default_str();
     command
         ->add_option("--seconds", options->seconds,
-                     "Of a run, behind a quarter of that to warm up; with --quick at most 0.2")
+                     "Of a run, after a quarter of that to warm up; with --quick at most 0.2")
         ->transform(fraction_between(0.01, 1e5))
         ->capture_default_str();
     command->add_flag_callback(

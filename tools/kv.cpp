@@ -61,7 +61,8 @@ void add_transfers(CLI::App& command, message::Transfer& requests, message::Tran
         answers);
 }
 
-/// What a server and its clients may do otherwise, so that it can be measured (docs/performance/work-002-kv.md).
+/// What a server and its clients may do otherwise, so that it can be measured
+/// (docs/performance/work-002-kv.md).
 void add_habits(CLI::App& command, message::ServerOptions& server) {
     command
         .add_option("--look-ahead", server.look_ahead,

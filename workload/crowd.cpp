@@ -23,7 +23,7 @@
 namespace millrace::workload {
 namespace detail {
 
-/// What a member leaves to who called for the crowd. In shared memory, as the control is.
+/// What a member leaves to the caller of the crowd. In shared memory, as the control is.
 struct alignas(64) CrowdSeat {
     base::Histogram ns;
     std::uint64_t calls = 0;
@@ -133,7 +133,7 @@ std::string reap(std::vector<pid_t> processes, CrowdControl& control,
         if (gone == 0) return false;
         const bool has_returned = gone == process && WIFEXITED(status);
         if (has_returned && WEXITSTATUS(status) <= 1) return true;
-        control.failures.fetch_add(1);  // who waits for it in begin() must not wait for ever
+        control.failures.fetch_add(1);  // those that wait for it in begin() must not wait for ever
         if (!ended.empty()) return true;
         ended = were_killed ? "it was not done in time, and was killed"
                 : gone == process && WIFSIGNALED(status)

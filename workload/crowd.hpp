@@ -1,8 +1,8 @@
 // A crowd of callers of one service, and how long their calls take: threads of this process or
 // processes of their own, which begin together; or one thread that drives many connections. They
 // call in a closed loop, each again as soon as it has its answer, or in an open one, where calls
-// are due at times of a rate (pace.hpp). Called by whoever loads a server: `millrace kv bench`, the
-// measurements beside it.
+// are due at times of a rate (pace.hpp). Called by what loads a server: `millrace kv bench`, and
+// the measurements.
 //
 //     const CrowdFigures figures = run_crowd({.members = 64}, [&](CrowdMember& me) {
 //         Client client = connect(…);               // what comes before begin() does not count
@@ -86,7 +86,7 @@ CrowdFigures run_crowd(const CrowdOptions& options,
 /// What a member does.
 struct CrowdLoad {
     std::chrono::nanoseconds warm_up{0};  ///< what is answered within it does not count
-    std::chrono::nanoseconds duration = std::chrono::milliseconds{250};  ///< behind that
+    std::chrono::nanoseconds duration = std::chrono::milliseconds{250};  ///< after that
     /// Of this member, which makes what is due within the duration, however late. 0: a closed loop.
     double offered_per_second = 0;
 };
@@ -147,7 +147,7 @@ std::uint64_t keep_calling(Caller& caller, std::size_t outstanding, IsOver&& is_
     return sent;
 }
 
-/// An open loop: each call when it is due, or as soon behind that as there is room and fewer than
+/// An open loop: each call when it is due, or as soon after that as there is room and fewer than
 /// `outstanding` are on their way; those due until `end`. How many.
 template <class Caller>
 std::uint64_t call_when_due(Caller& caller, std::size_t outstanding, Pace pace,
@@ -178,7 +178,7 @@ std::uint64_t call_when_due(Caller& caller, std::size_t outstanding, Pace pace,
 
 namespace detail {
 
-/// Looks at all callers that found nothing, one behind the other.
+/// Looks at all callers that found nothing, one after the other.
 class VainLaps {
   public:
     void note(bool found) noexcept {

@@ -1,7 +1,7 @@
 // When requests are due that are offered at a rate, whatever became of those before: like those of
-// very many users, who do not know of each other. Latencies count from then, so that a server that
+// very many users that do not know of each other. Latencies count from then, so that a server that
 // stops for a moment is not asked less often meanwhile, and each request that it delays shows.
-// Called by whoever loads a server (crowd.hpp).
+// Called by what loads a server (crowd.hpp).
 #pragma once
 
 #include <chrono>
@@ -17,7 +17,7 @@ namespace millrace::workload {
 /// One sender's. Times between requests are exponentially distributed.
 class Pace {
   public:
-    /// `per_second` is more than 0. The first request is due some time behind `start`.
+    /// `per_second` is more than 0. The first request is due some time after `start`.
     Pace(double per_second, std::uint32_t seed, base::Clock::time_point start)
         : mean_ns_{1e9 / per_second}, random_{seed}, due_{start} {
         next();

@@ -129,8 +129,8 @@ const BarRegistration exchanges[] = {
 Bar on_and_off(Contact contact, const char* what) {
     const auto rate = [contact] { return round_trips({.by = contact}).per_second; };
     return ratio_bar("busy",
-                     fmt::format("round trips of {} beside programs that compute each other "
-                                 "100 ms, to the mean of beside them and without",
+                     fmt::format("round trips of {} while programs compute every other "
+                                 "100 ms, to the mean of with and without them",
                                  what),
                      0.8, Sense::at_least,
                      {"by turns",

@@ -1,4 +1,4 @@
-// Bars of flow queues: small items that travel in batches, beside the ideal ring and beside one
+// Bars of flow queues: small items that travel in batches, to the ideal ring and to one
 // send per item on a Unix stream socket whose receiver takes as much as there is.
 #include <cstdint>
 

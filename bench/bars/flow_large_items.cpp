@@ -1,4 +1,4 @@
-// Bars of flow queues: large items, written and read in place, beside the ideal ring with as many
+// Bars of flow queues: large items, written and read in place, to the ideal ring with as many
 // bytes of ring. The ideal ring's producer writes where the consumer reads, and so does ours.
 #include <cstdint>
 

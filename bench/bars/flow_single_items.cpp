@@ -1,5 +1,5 @@
-// Bars of flow queues: small items by one call each at both ends, in the default design, beside the
-// ideal ring that publishes each (with the consumer that suits that best) and beside Boost's queue
+// Bars of flow queues: small items by one call each at both ends, in the default design, to the
+// ideal ring that publishes each (with the consumer that suits that best) and to Boost's queue
 // between two threads.
 #include <cstdint>
 #include <functional>

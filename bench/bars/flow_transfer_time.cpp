@@ -1,4 +1,4 @@
-// Bars of flow queues: an item to and fro through two queues, beside raw WRITEs of the same size to
+// Bars of flow queues: an item to and fro through two queues, to raw WRITEs of the same size to
 // and fro. Both are written and read in full, in place.
 #include <atomic>
 #include <cstdint>

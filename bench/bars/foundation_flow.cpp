@@ -1,4 +1,4 @@
-// Bar of flow queues: 64-byte items, one call per item at both ends, beside one send per item on a
+// Bar of flow queues: 64-byte items, one call per item at both ends, to one send per item on a
 // Unix stream socket whose receiver takes as much as there is.
 #include <cstdint>
 

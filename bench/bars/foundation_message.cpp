@@ -1,4 +1,4 @@
-// Bars of the message channel: round trips, sent and received by copy as most users do, beside the
+// Bars of the message channel: round trips, sent and received by copy as most users do, to the
 // ideal hand-over (which copies as often), what others offer on one host, and Unix stream sockets.
 #include <cstddef>
 #include <cstdint>

@@ -1,5 +1,5 @@
 // Bars of waiting pairs: threads of two processes that exchange messages on two cores by the
-// default wait, beside the better one of those that poll and those that sleep.
+// default wait, to the better one of those that poll and those that sleep.
 #include <algorithm>
 #include <cstddef>
 

@@ -1,4 +1,4 @@
-// Bar of verbs/: 8 bytes WRITTEN to and fro, both sides looking at their memory, beside the
+// Bar of verbs/: 8 bytes WRITTEN to and fro, both sides looking at their memory, to the
 // cache-line ping-pong.
 #include <atomic>
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Bars of kv/: GETs of 100-byte values among 100,000 keys, beside memcached and redis over Unix
+// Bars of kv/: GETs of 100-byte values among 100,000 keys, to memcached and redis over Unix
 // sockets; crowds of clients; memory.
 #include <algorithm>
 #include <chrono>

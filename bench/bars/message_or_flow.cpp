@@ -1,5 +1,5 @@
 // Why a message channel has a ring of its own (docs/decisions/0003): its round trip of 64 bytes
-// beside the same over two flow queues of bytes, one each way, between the same two processes.
+// to the same over two flow queues of bytes, one each way, between the same two processes.
 #include <cstddef>
 #include <cstdint>
 #include <span>

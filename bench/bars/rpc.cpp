@@ -1,5 +1,5 @@
 // Bars of typed calls: to the same calls without types, to the ideal hand-over, to gRPC's; what a
-// coroutine takes beside a callback.
+// coroutine takes more than a callback.
 #include <chrono>
 #include <cstddef>
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Bars of flow structures with many ends, beside the queue of one producer and one consumer that
+// Bars of flow structures with many ends, to the queue of one producer and one consumer that
 // they are made of.
 #include <algorithm>
 #include <cstddef>

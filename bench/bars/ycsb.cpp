@@ -1,5 +1,5 @@
 // Bars of the Yahoo! Cloud Serving Benchmark: workloads A to F by this library's own client over
-// mailboxes, beside redis over Unix sockets.
+// mailboxes, to redis over Unix sockets.
 #include <chrono>
 #include <string>
 #include <vector>

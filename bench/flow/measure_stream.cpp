@@ -36,7 +36,7 @@ struct ConsumerReport {
     std::uint64_t calls;
 };
 
-/// One lap of the ring makes its memory known to both processes: without it, whoever posts finds
+/// One lap of the ring makes its memory known to both processes: without it, the poster finds
 /// page after page. Where the link would take much longer for it than for the run, less must do.
 std::uint64_t warm_up_items(const FlowCase& chosen) {
     constexpr double least = 32U << 20;

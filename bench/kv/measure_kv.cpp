@@ -147,7 +147,7 @@ class OwnClient {
 
 // --- others
 
-/// `set` sets a key; `add` writes a GET behind others, and `take` reads its answer.
+/// `set` sets a key; `add` writes a GET after others, and `take` reads its answer.
 template <class Set, class Add, class Take>
 double measure_other(const KvCase& chosen, WordsServer& server, Set&& set, Add&& add, Take&& take) {
     return run_alone([&] {

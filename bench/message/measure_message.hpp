@@ -66,7 +66,7 @@ struct BareSetting {
     std::size_t clients = 16;
     std::size_t window = 16;  ///< messages of 64 bytes in a batch
     std::size_t places = 1;   ///< batches that lie in turn, of each client, each way
-    std::size_t stride = 0;   ///< bytes from one to the next, at least; 0: one behind the other
+    std::size_t stride = 0;   ///< bytes from one to the next, at least; 0: one after the other
     std::uint64_t requests = 400'000;
 };
 /// Messages per second that are sent, echoed and read in full.

@@ -219,7 +219,7 @@ std::string_view take_get(WordsClient& client) {
     const std::string_view head = client.line();  // VALUE key flags bytes
     require_intact(head.starts_with("VALUE "), "a get");
     const std::size_t bytes = number_in(head.substr(head.rfind(' ') + 1));
-    // The value and the END behind it by one call, as what was read may move.
+    // The value and the END after it by one call, as what was read may move.
     const std::string_view value = client.block(bytes + 5);
     require_intact(value.ends_with("\r\nEND"), "a get");
     return value.substr(0, bytes);

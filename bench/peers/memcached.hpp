@@ -13,8 +13,8 @@
 
 namespace millrace::bench {
 
-/// A stream socket to who listens there. Calls on it that wait end after five seconds. Throws
-/// Error.
+/// A stream socket to the program that listens there. Calls on it that wait end after five seconds.
+/// Throws Error.
 [[nodiscard]] workload::Descriptor connected_to(const connect::Address& address);
 
 /// A socket connected to one of them.
@@ -25,7 +25,7 @@ class WordsClient {
     void send(std::string_view text);
     /// The next line, without its end. Valid until the next call.
     [[nodiscard]] std::string_view line();
-    /// The next `count` bytes, behind which a line ends.
+    /// The next `count` bytes, after which a line ends.
     [[nodiscard]] std::string_view block(std::size_t count);
     /// What was read is not needed any more.
     void forget() {

@@ -13,7 +13,7 @@
 namespace millrace::bench {
 namespace {
 
-/// The directory of the drop-in, beside this program's, built or installed.
+/// The directory of the drop-in, next to this program's, built or installed.
 std::string drop_in_directory() {
     const auto program = std::filesystem::read_symlink("/proc/self/exe");
     const auto directory = program.parent_path().parent_path() / "lib" / "millrace";

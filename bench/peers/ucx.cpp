@@ -9,7 +9,7 @@
 namespace millrace::bench {
 
 double ucx_round_trip(std::uint64_t bytes, std::uint64_t iterations) {
-    constexpr std::size_t average_microseconds = 2;  // behind iterations and median
+    constexpr std::size_t average_microseconds = 2;  // after iterations and median
     require_program("ucx_perftest", "ucx-utils");
     const auto port = free_port();
     std::vector<std::string> command{"ucx_perftest", "-t",

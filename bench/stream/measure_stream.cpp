@@ -150,7 +150,7 @@ Places places_of_sends(const StreamCase& chosen) {
 
 /// What a stream took at its receiver.
 struct Received {
-    std::uint64_t bytes = 0;  ///< behind the warm-up
+    std::uint64_t bytes = 0;  ///< after the warm-up
     double ns = 0;
     std::uint64_t all_bytes = 0;
     double cpu_seconds = 0;  ///< of both processes, for all of them

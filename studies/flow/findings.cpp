@@ -161,10 +161,10 @@ const std::vector<Finding>& all_findings() {
         {"6.1", "6.1", "How transfers are told has a negligible effect on throughput",
          "median over all sizes of TN-Push and of TN-Pull to TN-WM between 0.9 and 1.1",
          throughputs_alike,
-         "a request is executed by whoever posts it: a notification costs the poster as much as "
+         "a request is executed by its poster: a notification costs the poster as much as "
          "an item",
          "posting and moving requests is software of the two ends here: a notification costs the "
-         "poster's core what a NIC would do beside it"},
+         "poster's core what a NIC would do meanwhile"},
         {"6.1", "6.1", "Large items saturate the network, small ones are limited by the producer",
          "from 16 KiB up at least 85 % of the link, at 64 B less", large_items_fill_the_link},
         {"6.1", "6.2", "An enqueue takes slightly longer with TN-Push than with TN-WM",
@@ -196,7 +196,8 @@ const std::vector<Finding>& all_findings() {
         {"6.2", "6.4", "Too few receives limit the peak throughput",
          "the best of all sizes with 16 receives at most 0.95 of that with 64", small_pool_limits,
          "a request is done before the next is posted, and the consumer posts receives meanwhile",
-         "the producer never sends what has no receive (docs/design/flow-points.md), so nothing is sent twice, "
+         "the producer never sends what has no receive (docs/design/flow-points.md), so nothing is "
+         "sent twice, "
          "and 16 large items are more than the link holds in flight"},
         {"6.2", "6.4", "A dequeue takes longer with Push-2 than with Push-1",
          "median ratio up to 2 KiB above 1",

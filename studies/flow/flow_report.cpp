@@ -36,7 +36,7 @@ bool measured_in(const Figure& figure, const Measurements& measurements, const s
     return false;
 }
 
-/// A cell "4.56", or with the work's number beside it: "4.56 (5.1)".
+/// A cell "4.56", or with the work's number, too: "4.56 (5.1)".
 std::string cell(const Figure& figure, const Series& series, std::size_t size,
                  const Measurements& measurements, const std::string& mode) {
     const auto value = measurements.median(mode, series.contestant, size, figure.quantity);

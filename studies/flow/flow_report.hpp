@@ -1,4 +1,4 @@
-// What `millrace bench flow` prints and writes: figures and tables beside the work's numbers,
+// What `millrace bench flow` prints and writes: figures and tables with the work's numbers,
 // findings, maps of all points.
 #pragma once
 

@@ -108,7 +108,7 @@ Progress progress_over(const std::vector<FlowJob>& jobs, const FlowOptions& opti
     return Progress{std::move(costs)};
 }
 
-/// What has been found of a job, for whoever looks on.
+/// What has been found of a job, for a user that looks on.
 std::string found_of(const FlowJob& job, const Point& point) {
     const Quantity quantity = job.transfer ? Quantity::transfer_us : Quantity::items;
     const auto summary = point.summary(quantity);

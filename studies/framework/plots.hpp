@@ -16,7 +16,7 @@ void check_plots(const std::string& study, const std::string& folder);
 
 /// Writes `document` where `json` asks for it and, if `folder` is not empty, there with a plot of
 /// each of its "figures" and "maps" (scripts/plot-figures says what it reads). `document["study"]`
-/// names the files. `lines`: what goes into a .csv file beside it; empty: there is none. Without
+/// names the files. `lines`: what goes into a .csv file next to it; empty: there is none. Without
 /// Python and matplotlib there are no plots, and a line says so. Throws
 /// Error if something cannot be written.
 void write_document(const nlohmann::json& document, const tools::JsonOutput& json,

@@ -123,7 +123,7 @@ struct Study {
     double seconds_per_point = 0.1;  ///< a guess, for the progress
     std::vector<StudyFigure> figures;
     std::vector<StudyFinding> findings;
-    /// What all points have in common, for whoever reads them: "values of 256 B". May be empty.
+    /// What all points have in common, for a reader: "values of 256 B". May be empty.
     std::string setting{};
     /// Between what it was measured; stands above all.
     std::string where{measured_where};

@@ -135,7 +135,7 @@ StudyFigure both_tables(unsigned get_percent) {
     return made;
 }
 
-/// What a lost packet costs, by who notices: the device (RC), or the session (UC, UD).
+/// What a lost packet costs, by what notices: the device (RC), or the session (UC, UD).
 std::vector<StudyFigure> costs_of_loss(unsigned get_percent) {
     StudyFigure throughput =
         table_of("loss", "Throughput of 8 clients, one outstanding each, of whose packets are lost",

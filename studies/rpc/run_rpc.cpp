@@ -196,7 +196,7 @@ std::vector<StudyFigure> figures() {
         ninety_in_use.push_back({name, over(requesters, chosen)});
     }
     add(of_size("WriteWrite", 16384), {.response_bytes = 16384});
-    // Figure 10 has these at 16 KiB, beside WriteWrite.
+    // Figure 10 has these at 16 KiB, besides WriteWrite.
     for (const auto& [name, requests, answers] : combinations) {
         if (answers != message::Transfer::send) continue;
         shared_to_many.push_back(

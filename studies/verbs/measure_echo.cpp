@@ -384,7 +384,7 @@ class Side {
     }
 
     EchoCase chosen_;
-    bool moves_link_;  ///< the modelled link is moved in time only by those who call verbs
+    bool moves_link_;  ///< the modelled link is moved in time only by threads that call verbs
     Layout layout_;
     connect::Link link_;
     verbs::RegisteredBuffer memory_;

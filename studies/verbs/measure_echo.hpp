@@ -22,7 +22,7 @@ enum class Way : std::uint8_t {
     read_completion,  ///< or by the READ's completion
     // To a place that the sender chooses, and tells (section 3.3):
     place_immediate,  ///< as immediate data of the WRITE
-    place_behind,     ///< by a WRITE behind that of the message
+    place_behind,     ///< by a WRITE after that of the message
     place_before,     ///< by a WRITE before it
     chained_behind,   ///< place_behind, both WRITEs by one call
     chained_before,

@@ -156,8 +156,8 @@ std::vector<StudyFinding> findings() {
         {"3.3", "3.6", "Chained requests take twice as long as separate ones",
          "median ratio of data first, chained to data first at least 1.6",
          ratio_between("3.6", "data first, chained", "data first", 1.6, any),
-         "a chain is one call, and the device runs requests one behind the other either way",
-         "a chain is one call, and the device runs requests one behind the other either way"},
+         "a chain is one call, and the device runs requests one after the other either way",
+         "a chain is one call, and the device runs requests one after the other either way"},
     };
 }
 

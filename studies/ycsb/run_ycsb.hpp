@@ -23,7 +23,7 @@ struct YcsbOptions {
     std::uint64_t records = 10'000;
     std::size_t fields = 10;
     std::size_t field_bytes = 100;
-    double seconds = 1;  ///< of each run, behind a quarter of that to warm up
+    double seconds = 1;  ///< of each run, after a quarter of that to warm up
     bool loads = true;   ///< false: the records are there
 };
 

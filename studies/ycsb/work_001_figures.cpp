@@ -132,7 +132,7 @@ std::vector<StudyFigure> figures_5_2(bool quick) {
                      }));
     }
     StudyFigure table{"table 5.1",
-                      "The same: statistics of what lookups take, beside the work's",
+                      "The same: statistics of what lookups take, with the work's",
                       "lookup_us",
                       "us; offered and made: lookups a second",
                       "sixths of what the server can do",

@@ -24,7 +24,7 @@ using Action = std::function<int()>;
 using AddCommand = void(CLI::App& program, Action& chosen);
 
 /// `--json [FILE]`, which means the same everywhere: alone, JSON on standard output in place of
-/// the lines; with a file, JSON into it beside them.
+/// the lines; with a file, JSON into it besides them.
 inline CLI::Option* add_json(CLI::App& command, JsonOutput& json) {
     return command
         .add_option_function<std::string>(
@@ -36,16 +36,17 @@ inline CLI::Option* add_json(CLI::App& command, JsonOutput& json) {
 }
 
 /// The type of a mode of the soft device (docs/modes.md): what a shell offers of it, and settings
-/// behind it.
+/// after it.
 inline constexpr const char* mode_words = "MODE:{fast,shaped,strict,faulty,...}";
 
-/// `--device` and `--secret-file`, of whoever talks to another end.
+/// `--device` and `--secret-file`, of a command that talks to another end.
 inline void add_device_and_secret(CLI::App& command, std::string& device,
                                   std::string& secret_file) {
     command.add_option("--device", device, "Name of the device (see millrace devices)");
-    command.add_option("--secret-file", secret_file,
-                       "Talk only to who has the same secret: 16 to 1024 bytes, in a file that "
-                       "nobody but its owner may read");
+    command.add_option(
+        "--secret-file", secret_file,
+        "Talk only to a peer that has the same secret: 16 to 1024 bytes, in a file that "
+        "nobody but its owner may read");
 }
 
 /// The names of every transport.
@@ -57,7 +58,7 @@ inline CLI::IsMember is_transport() {
     }
     return CLI::IsMember{names};
 }
-/// `--transport`, of whoever connects.
+/// `--transport`, of a command that connects.
 inline void add_transport(CLI::App& command, connect::Transport& transport) {
     command
         .add_option_function<std::string>(
@@ -70,7 +71,7 @@ inline void add_transport(CLI::App& command, connect::Transport& transport) {
         ->check(is_transport())
         ->type_name("WORD");
 }
-/// `--fallback`, of whoever connects.
+/// `--fallback`, of a command that connects.
 inline void add_fallback(CLI::App& command, std::optional<connect::Transport>& fallback) {
     command
         .add_option_function<std::string>(
@@ -81,7 +82,7 @@ inline void add_fallback(CLI::App& command, std::optional<connect::Transport>& f
         ->check(is_transport())
         ->type_name("WORD");
 }
-/// The same of whoever listens, who may take several.
+/// The same of a command that listens, which may take several.
 inline void add_transports(CLI::App& command, connect::Transports& transports) {
     command
         .add_option_function<std::vector<std::string>>(

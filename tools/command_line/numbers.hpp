@@ -14,7 +14,7 @@ namespace millrace::tools {
 /// A whole number from `least` to `most`, in decimal digits.
 [[nodiscard]] CLI::Validator whole_between(std::uint64_t least, std::uint64_t most);
 
-/// A number of bytes from `least` to `most`, in digits, and perhaps behind them k, m, g, t, p or e
+/// A number of bytes from `least` to `most`, in digits, and perhaps after them k, m, g, t, p or e
 /// (of 1024 each; kb, ki and kib mean the same), in letters of either case.
 [[nodiscard]] CLI::Validator bytes_between(std::uint64_t least, std::uint64_t most);
 

@@ -25,7 +25,7 @@ namespace millrace::tools {
 /// Prints wrapped(text, indent) to standard output.
 void print_wrapped(std::string_view text, std::size_t indent = 0);
 
-/// A table of one row per thing. Columns that do not fit beside the others go into a further block
+/// A table of one row per thing. Columns that do not fit next to the others go into a further block
 /// below, which repeats the first column: nothing is cut off.
 class Table {
   public:

@@ -86,8 +86,8 @@ std::string answer_to(const CLI::App& program, const CLI::ParseError& error) {
 
 std::vector<std::string> words_of(int argc, char** argv) {
     std::vector<std::string> words(argv + 1, argv + argc);
-    // The parser takes a `--` behind an option whose value may lack for the end of its values,
-    // and would read on in the words of the program behind it.
+    // The parser takes a `--` after an option whose value may lack for the end of its values,
+    // and would read on in the words of the program after it.
     const auto rest = std::find(words.begin(), words.end(), "--");
     if (rest != words.end() && rest != words.begin() && *(rest - 1) == "--json") {
         *(rest - 1) = "--json=-";
