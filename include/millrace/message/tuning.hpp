@@ -38,6 +38,10 @@ struct Tuning {
 
     // --- servers
 
+    /// Whether clients may choose that requests, or answers, travel by SEND. A client that asks for
+    /// what it may not have is refused with the reason.
+    bool requests_by_send = true;
+    bool answers_by_send = true;
     /// Where requests by SEND land. `shared` needs Protection::trusted.
     Receives receives = Receives::own;
     /// Receives of all clients together, 16 to 32,768: of Receives::shared, whose clients wait
