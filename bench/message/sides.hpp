@@ -53,7 +53,7 @@ inline connect::Address unix_address(std::uint64_t process) {
 inline Server listen(Pair& pair, message::Polling polling, const Ways& ways, std::size_t clients) {
     message::ServerOptions options;
     options.polling = polling;
-    options.receives = ways.receives;
+    options.tuning.receives = ways.receives;
     options.transports = ways.transport;
     if (ways.receives == message::Receives::shared || ways.transport == connect::Transport::ud ||
         polling == message::Polling::shared) {

@@ -116,7 +116,6 @@ void Client::State::connect(const Deadline& deadline) {
                       .next_id = next_id,
                       .max_answer = options.max_answer_bytes,
                       .reads_large = options.large.allowed && !line->is_wire(),
-                      .moves = !line->is_wire(),
                       .batches = !line->is_wire()};
     (void)line->send(pack(SessionHeader{.kind = SessionKind::hello}), pack(hello));
     std::span<const std::byte> message;
@@ -160,32 +159,19 @@ void Client::State::connect(const Deadline& deadline) {
     take_welcome(*welcome);
 }
 
-void Client::State::find_mailbox(bool anew) {
+void Client::State::find_mailbox() {
     box = nullptr;
     if (!is_dense) return;
     mailbox = {welcomed.mailbox, welcomed.mailbox_rkey};
     box = core().carrier.map(mailbox, 1);
-    if (box != nullptr || (!anew && hint_source.data() != nullptr)) return;
+    if (box != nullptr) return;
     hint_source =
         core().link.protection_domain().allocate(sizeof(std::uint64_t), verbs::Access::none);
     *hint_source.data() = std::byte{1};
 }
 
-bool Client::State::take_move(std::span<const std::byte> payload) {
-    const std::optional<Welcome> word = parse_welcome(payload);
-    if (!word.has_value() || !word->resumed || word->session != session || line->is_wire() ||
-        word->polling != welcomed.polling) {
-        return false;
-    }
-    welcomed = *word;
-    find_mailbox(false);
-    ++counts.moved;
-    send_control({.kind = SessionKind::moved});
-    return true;
-}
-
 void Client::State::take_welcome(const Welcome& welcome) {
-    const std::uint32_t former_server = std::exchange(welcomed, welcome).server;
+    welcomed = welcome;
     ended = Status::ok;
     why_failed.clear();
     max_request = welcome.max_request;
@@ -206,7 +192,7 @@ void Client::State::take_welcome(const Welcome& welcome) {
     gathers = options.gathers_requests && !line->is_wire() && !core().stores;
     takes_batches = welcome.batches && !line->is_wire();
     note_batches();
-    find_mailbox(true);
+    find_mailbox();
     const bool is_first = session.is_none();
     session = welcome.session;
     window = std::min(welcome.window, options.window);
@@ -244,7 +230,6 @@ void Client::State::take_welcome(const Welcome& welcome) {
             }
         }
         if (is_dense) hint();
-        if (former_server != welcome.server) send_control({.kind = SessionKind::moved});
     }
 }
 

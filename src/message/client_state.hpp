@@ -613,7 +613,6 @@ struct Client::State {
         std::span<const std::byte> payload;
         if (!parse_here(message, header, payload)) return false;
         if (header.kind == SessionKind::answer) return is_of_before(header);
-        if (header.kind == SessionKind::welcome) return take_move(payload);
         return header.kind == SessionKind::answer_by_read && take_announcement(header, payload);
     }
     /// A request that was sent again may be answered twice.
@@ -831,10 +830,8 @@ struct Client::State {
         lays_batches = takes_batches && begins_batches;
         submits_otherwise = gathers || lays_batches;
     }
-    /// Another server of the group has it now. False: it says something else.
-    bool take_move(std::span<const std::byte> payload);
-    /// Where our byte is. `anew`: it is another connection.
-    void find_mailbox(bool anew);
+    /// Where our byte is.
+    void find_mailbox();
 
     connect::Address server;
     ClientOptions options;
@@ -885,9 +882,9 @@ struct Client::State {
     static constexpr std::size_t in_line = ~std::size_t{0};
     static constexpr std::size_t in_batch = in_line - 1;
     static constexpr std::size_t nothing = in_line - 2;  ///< what was handed out was passed
-    std::size_t handed_out = in_line;  ///< which one of kept, otherwise
-    std::uint64_t current = 0;         ///< the number of what was handed out
-    std::vector<std::byte> scratch;    ///< a request that is not laid in place
+    std::size_t handed_out = in_line;                    ///< which one of kept, otherwise
+    std::uint64_t current = 0;                           ///< the number of what was handed out
+    std::vector<std::byte> scratch;                      ///< a request that is not laid in place
     enum class Claimed : std::uint8_t { in_line, in_scratch, to_be_read, in_batch };
     Claimed claimed = Claimed::in_line;  ///< where the place of the next request is
     std::uint64_t claimed_as = 0;        ///< … and its number
