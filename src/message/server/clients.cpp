@@ -204,7 +204,8 @@ namespace {
 struct Made {
     Made(const ServerOptions& options, const ChannelOptions& channel,
          const std::shared_ptr<HeldBytes>& held)
-        : link{link_options(channel, {options.tuning.service, server_service.version})},
+        : link{link_options(channel,
+                            {std::string{options.tuning.service}, server_service.version})},
           wires{options, link, held} {
         link.protocol = options.protocol;
         link.accepted = options.transports;
