@@ -147,8 +147,8 @@ class LyingServer {
   public:
     explicit LyingServer(unsigned seed)
         : random_{seed},
-          server_{message::Server::listen(unique_address(),
-                                          {.tuning = {.service = std::string{server_service}}})},
+          server_{
+              message::Server::listen(unique_address(), {.tuning = {.service = server_service}})},
           thread_{server_, [this](message::Server& its) {
                       return its.serve([this](message::Request& request) { lie(request); },
                                        Deadline::never());

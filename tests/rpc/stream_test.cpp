@@ -278,8 +278,8 @@ class Scripted {
   public:
     explicit Scripted(std::vector<std::uint64_t> words)
         : words_{std::move(words)},
-          server_{message::Server::listen(unique_address(),
-                                          {.tuning = {.service = std::string{server_service}}})},
+          server_{
+              message::Server::listen(unique_address(), {.tuning = {.service = server_service}})},
           thread_{server_, [this](message::Server& its) {
                       return its.serve([this](message::Request& request) { answer(request); },
                                        Deadline::never());

@@ -146,14 +146,14 @@ struct PuttingOff;
 
 /// What of a server's state the loop over several requests uses, which is compiled in the program.
 struct Serving {
-    BatchWriter answers;  ///< to requests that came in one message
+    BatchWriter batch;  ///< to requests that came in one message
     ServerStats counts;
     /// Of an answer that is laid there.
     [[nodiscard]] EntryHead entry_of(std::uint64_t id, Outcome outcome,
                                      std::size_t size) const noexcept {
         return {.length = static_cast<std::uint16_t>(size),
                 .what = static_cast<std::uint16_t>(outcome),
-                .number = static_cast<std::uint32_t>(id - answers.first())};
+                .number = static_cast<std::uint32_t>(id - batch.first())};
     }
 };
 }  // namespace detail
@@ -223,12 +223,12 @@ class Request {
     base::Status answer(std::span<const std::byte> payload) {
         if (stage_ == Stage::open) return answer_alone(payload);
         // A short one calls nobody.
-        if (stage_ != Stage::open_in_batch || !server_->answers.takes_quickly(payload.size()))
+        if (stage_ != Stage::open_in_batch || !server_->batch.takes_quickly(payload.size()))
             [[unlikely]]
             return answer_in_batch(payload);
         stage_ = Stage::answered;
         ++server_->counts.answers;
-        server_->answers.lay(server_->entry_of(header_.id, Outcome::ok, payload.size()),
+        server_->batch.lay(server_->entry_of(header_.id, Outcome::ok, payload.size()),
                              payload.data());
         return base::Status::ok;
     }

@@ -41,10 +41,6 @@ struct ServerThreads {
     /// allocated by its server's thread, so on its NUMA node, too, where the system does as it does
     /// by default. None: nobody is pinned.
     std::vector<int> cores{};
-    /// In place of cores: NUMA nodes, the first for the first thread, and so on, and from the
-    /// beginning again. A thread runs on any core of its node that the process may use, and its
-    /// mailboxes and pools are made there, too.
-    std::vector<int> nodes{};
 };
 
 /// Belongs to the thread that made it, or to the one that called adopt() since, as Server; stop(),
@@ -53,8 +49,7 @@ class ServerGroup {
   public:
     /// `options` are those of each server; max_clients is for all together, and what is said of a
     /// pool (shared_receives, max_pending) for each. Throws Error as Server::listen;
-    /// invalid_argument: a number of threads out of range, a core or a node that the process may
-    /// not use, or both cores and nodes, or a time out of range.
+    /// invalid_argument: a number of threads out of range, or a core that the process may not use.
     [[nodiscard]] static ServerGroup listen(const connect::Address& address,
                                             const ServerOptions& options = {},
                                             const ServerThreads& threads = {});
