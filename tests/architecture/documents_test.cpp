@@ -85,6 +85,27 @@ TEST(Documents, LinkToPagesAndHeadingsThatAreThere) {
     EXPECT_THAT(missing, IsEmpty());
 }
 
+TEST(Documents, AreAllLinkedTo) {
+    static const std::regex link{R"(\]\(([^)\s:#]+))"};
+    std::set<fs::path> linked;
+    for (const fs::path& page : pages()) {
+        std::set<std::string> targets;
+        add_matches(text_of(page), link, targets);
+        for (const std::string& target : targets) {
+            linked.insert((page.parent_path() / target).lexically_normal());
+        }
+    }
+    std::vector<std::string> alone;
+    for (const fs::path& page : files_below("docs", ".md ")) {
+        const fs::path relative = page.lexically_relative(source_tree());
+        // Decisions are found by their folder.
+        if (relative.parent_path().filename() == "decisions") continue;
+        if (!linked.contains(page.lexically_normal())) alone.push_back(relative);
+    }
+    EXPECT_THAT(alone, IsEmpty());
+    EXPECT_GT(linked.size(), 40U);
+}
+
 TEST(Documents, OfTheSoftDeviceAreAllInItsIndex) {
     const std::string index = text_of(source_tree() / "docs" / "soft-device.md");
     for (const auto& page : fs::directory_iterator{source_tree() / "docs" / "soft"}) {
