@@ -1,5 +1,5 @@
 /* A client that goes from one server of a group to another: src/message/server_moves.cpp, and
- * take_move() and connect() of src/message/client_session.cpp.
+ * take_move() and connect() of src/message/client/client_session.cpp.
  *
  *   Client   sends requests, and sets the byte of the server that it was told of last; may look for
  *            answers, or not

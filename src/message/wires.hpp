@@ -9,6 +9,7 @@
 #include "millrace/connect/link.hpp"
 #include "millrace/connect/transport.hpp"
 #include "millrace/message/client.hpp"
+#include "millrace/message/held_bytes.hpp"
 #include "millrace/message/server.hpp"
 #include "wire.hpp"
 

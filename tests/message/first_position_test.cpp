@@ -5,7 +5,7 @@
 #include <set>
 #include <vector>
 
-#include "client_access.hpp"
+#include "client/client_access.hpp"
 #include "message/serving.hpp"
 #include "millrace/ring/detail/first_position.hpp"
 

@@ -21,7 +21,7 @@
 
 #include "batch.hpp"
 #include "channel_core.hpp"
-#include "client_access.hpp"
+#include "client/client_access.hpp"
 #include "message/hostile.hpp"
 #include "message/serving.hpp"
 #include "support/readable.hpp"

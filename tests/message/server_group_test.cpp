@@ -20,7 +20,7 @@
 #include <utility>
 #include <vector>
 
-#include "client_access.hpp"
+#include "client/client_access.hpp"
 #include "message/serving.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/placement.hpp"

@@ -13,8 +13,8 @@
 
 #include <fmt/format.h>
 
-#include "client_access.hpp"
-#include "dispatcher_state.hpp"
+#include "client/client_rest.hpp"
+#include "dispatch/dispatcher_state.hpp"
 #include "millrace/base/placement.hpp"
 #include "millrace/base/wait.hpp"
 #include "millrace/connect/readiness.hpp"
@@ -23,7 +23,7 @@ namespace millrace::message {
 
 using base::Deadline;
 using base::Status;
-using detail::ClientAccess;
+using detail::ClientRest;
 using detail::PortGate;
 using detail::PortState;
 
@@ -115,7 +115,9 @@ class Dispatcher::State::Sleeper final : public base::Parker {
         dispatcher_->take_turn();
         is_asleep_ = true;
         for (const auto& server : dispatcher_->servers) {
-            if (server->readiness != nullptr) dispatcher_->fall_asleep(*server);
+            if (server->readiness != nullptr) {
+                ClientRest::begin(server->client, server->readiness, server->lacks);
+            }
         }
         dispatcher_->gate->bell.announce();
     }
@@ -126,7 +128,9 @@ class Dispatcher::State::Sleeper final : public base::Parker {
     }
     void retract() override {
         dispatcher_->gate->bell.retract();
-        for (const auto& server : dispatcher_->servers) dispatcher_->wake(*server);
+        for (const auto& server : dispatcher_->servers) {
+            if (server->readiness != nullptr) ClientRest::end(server->client, *server->readiness);
+        }
         is_asleep_ = false;
     }
     [[nodiscard]] bool is_asleep() const noexcept { return is_asleep_; }
@@ -144,13 +148,6 @@ bool Dispatcher::State::finds_work(const Sleeper& sleeper) {
     return false;
 }
 
-namespace {
-[[nodiscard]] bool lacks_room(const Dispatcher::State::Server& server) noexcept {
-    return ClientAccess::holds_messages(server.client) ||
-           (server.lacks != 0 && !ClientAccess::window_is_full(server.client));
-}
-}  // namespace
-
 bool Dispatcher::State::has_work() {
     if (owes_turn || stopping.load(std::memory_order_seq_cst) ||
         gate->has_arriving.load(std::memory_order_seq_cst)) {
@@ -165,39 +162,9 @@ bool Dispatcher::State::has_work() {
         }
     }
     // Places in a window come with answers; room in the ring has to be asked for.
-    for (const auto& server : servers) {
-        if (server->ended != Status::ok) continue;
-        Channel::Core& core = ClientAccess::core(server->client);
-        Piece piece;
-        if (core.find_piece(piece, false) != Status::empty ||
-            ClientAccess::fetch_is_due(server->client)) {
-            return true;
-        }
-        if (lacks_room(*server) && core.find_room(server->lacks) != Status::full) return true;
-    }
-    return false;
-}
-
-void Dispatcher::State::fall_asleep(Server& server) {
-    Channel::Core& core = ClientAccess::core(server.client);
-    core.wants_room = lacks_room(server);
-    core.wanted_size = server.lacks;
-    core.readiness = std::move(server.readiness);
-    core.rest();
-    server.readiness = std::move(core.readiness);
-}
-
-void Dispatcher::State::wake(Server& server) {
-    if (server.readiness == nullptr) return;
-    Channel::Core& core = ClientAccess::core(server.client);
-    if (!server.readiness->end(*core.sleeper)) {
-        core.sleeper->retract();  // what came without an announcement is taken, too
-        // Told once, by the socket: the next look finds it.
-        (void)core.link.peer_now();
-    }
-    core.falls_asleep = false;
-    core.wants_room = false;
-    server.readiness->hush();
+    return std::ranges::any_of(servers, [](const auto& server) {
+        return server->ended == Status::ok && ClientRest::has_news(server->client, server->lacks);
+    });
 }
 
 void Dispatcher::State::check_thread() const {
@@ -254,7 +221,7 @@ void Dispatcher::State::end_port(Served& port) noexcept {
     for (PortState::Place& place : state.places) {
         if (place.way != PortState::Way::none) answer(port, place, Outcome::closed, {});
     }
-    for (Lane& lane : port.lanes) lane = Lane{.port = &port};
+    for (Queue& queue : port.queues) queue = Queue{.port = &port};
 }
 
 Status Dispatcher::State::close(const Deadline& deadline) {

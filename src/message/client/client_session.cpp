@@ -10,7 +10,7 @@
 
 #include <fmt/format.h>
 
-#include "client_state.hpp"
+#include "client/client_state.hpp"
 #include "millrace/base/log.hpp"
 #include "setup.hpp"
 #include "wires.hpp"
@@ -84,15 +84,27 @@ Client Client::connect(const connect::Address& address, ClientOptions options,
     }
 }
 
+ChannelOptions Client::State::channel_options() const {
+    ChannelOptions channel;
+    channel.ring_bytes = options.ring_bytes;
+    channel.max_peer_ring_bytes = options.max_server_ring_bytes;
+    channel.wait = options.wait;
+    channel.endpoint = options.endpoint;
+    channel.carrier = options.carrier;
+    channel.posting = options.posting;
+    channel.admission = options.admission;
+    return channel;
+}
+
 void Client::State::connect(const Deadline& deadline) {
     check_transport(options);
-    message::check(channel_options);
-    check_slots("make a message client", options.slot_bytes);
-    if (channel_options.endpoint == nullptr && options.transport != connect::Transport::tcp) {
-        channel_options.endpoint = connect::Endpoint::shared();
+    if (options.endpoint == nullptr && options.transport != connect::Transport::tcp) {
+        options.endpoint = connect::Endpoint::shared();
     }
-    connect::LinkOptions link =
-        link_options(channel_options, {options.service, server_service.version});
+    const ChannelOptions channel = channel_options();
+    message::check(channel);
+    check_slots("make a message client", options.slot_bytes);
+    connect::LinkOptions link = link_options(channel, {options.service, server_service.version});
     link.protocol = options.protocol;
     link.transport = options.transport;
     // Nobody else knows the session.
@@ -103,17 +115,21 @@ void Client::State::connect(const Deadline& deadline) {
         if (options.answers == Transfer::send) {
             link.max_receive_requests = receives_for(options.ring_bytes, options.slot_bytes);
         }
-        line.emplace(set_up(connect::connect(server, link, deadline), channel_options, deadline,
+        line.emplace(set_up(connect::connect(server, link, deadline), channel, deadline,
                             {.sends = options.requests,
                              .receives = options.answers,
                              .slot_bytes = options.slot_bytes,
                              .begins_anywhere = true}),
                      options.max_answer_bytes + session_head_bytes);
     }
+    take_welcome(join(deadline));
+}
+
+Welcome Client::State::join(const Deadline& deadline) {
     const Hello hello{.session = options.resumes ? session : SessionName{},
                       .window = options.window,
                       .resumes = options.resumes,
-                      .next_id = next_id,
+                      .next_id = calls.next(),
                       .max_answer = options.max_answer_bytes,
                       .reads_large = options.large.allowed && !line->is_wire(),
                       .moves = !line->is_wire(),
@@ -157,28 +173,43 @@ void Client::State::connect(const Deadline& deadline) {
                "use the same build of millrace on both sides");
     }
     line->pass();
-    take_welcome(*welcome);
+    return *welcome;
 }
 
-void Client::State::find_mailbox(bool anew) {
-    box = nullptr;
-    if (!is_dense) return;
-    mailbox = {welcomed.mailbox, welcomed.mailbox_rkey};
-    box = core().carrier.map(mailbox, 1);
-    if (box != nullptr || (!anew && hint_source.data() != nullptr)) return;
-    hint_source =
-        core().link.protection_domain().allocate(sizeof(std::uint64_t), verbs::Access::none);
-    *hint_source.data() = std::byte{1};
+bool Answers::take_other(std::span<const std::byte> message) {
+    SessionHeader header;
+    std::span<const std::byte> payload;
+    if (!parse_here(message, header, payload)) return false;
+    if (header.kind == SessionKind::answer) return is_of_before(header);
+    if (header.kind == SessionKind::welcome) return take_move(payload);
+    return header.kind == SessionKind::answer_by_read && take_announcement(header, payload);
 }
 
-bool Client::State::take_move(std::span<const std::byte> payload) {
+bool Answers::take_announcement(const SessionHeader& header, std::span<const std::byte> payload) {
+    const std::optional<Announcement> from = line->announced(payload);
+    if (!from.has_value() || from->length > options.max_answer_bytes) return false;
+    const bool was_answered = is_of_before(header);
+    if (!was_answered && !calls.is_open(header.id)) return false;
+    const Call its = calls.of(header.id);
+    if (was_answered || its != Call::wanted || line->is_fetching(header.id)) {
+        if (!was_answered && its == Call::unwanted) {
+            ++counts.unwanted;
+            calls.settle(header.id);
+        }
+        return line->decline();
+    }
+    ++counts.large;
+    return line->fetch(header, *from);
+}
+
+bool Answers::take_move(std::span<const std::byte> payload) {
     const std::optional<Welcome> word = parse_welcome(payload);
     if (!word.has_value() || !word->resumed || word->session != session || line->is_wire() ||
         word->polling != welcomed.polling) {
         return false;
     }
     welcomed = *word;
-    find_mailbox(false);
+    byte.find(core(), welcomed, false);
     ++counts.moved;
     send_control({.kind = SessionKind::moved});
     return true;
@@ -186,65 +217,46 @@ bool Client::State::take_move(std::span<const std::byte> payload) {
 
 void Client::State::take_welcome(const Welcome& welcome) {
     const std::uint32_t former_server = std::exchange(welcomed, welcome).server;
+    const bool is_wire = line->is_wire();
     ended = Status::ok;
     why_failed.clear();
     max_request = welcome.max_request;
-    if (line->is_wire()) {
+    if (is_wire) {
         max_request =
             std::min<std::uint64_t>(max_request, Wire::largest_message - session_head_bytes);
     }
-    // Requests by SEND are found otherwise.
-    is_dense = welcome.polling == Polling::dense && options.requests == Transfer::write &&
-               !line->is_wire();
-    if (welcome.reads_large && options.large.allowed && !line->is_wire()) {
+    if (welcome.reads_large && options.large.allowed && !is_wire) {
         line->agree(options.large, Line::Excess::in_pieces);
     }
-    owes_hint = holds_hints = is_batching = false;
-    awaits_in_ring = !line->is_wire() && options.answers == Transfer::write;
-    waits_between = line->is_wire() ? 0 : 7;
-    // What is stored is there at once, one by one.
-    gathers = options.gathers_requests && !line->is_wire() && !core().stores;
-    takes_batches = welcome.batches && !line->is_wire();
-    note_batches();
-    find_mailbox(true);
+    awaits_in_ring = !is_wire && options.answers == Transfer::write;
+    turns.begin(is_wire);
+    note_batches(welcome.batches && !is_wire);
+    // Requests by SEND are found by their completions.
+    byte.reset(welcome.polling == Polling::dense && options.requests == Transfer::write &&
+               !is_wire);
+    if (byte.exists()) byte.find(core(), welcomed, true);
     const bool is_first = session.is_none();
     session = welcome.session;
-    window = std::min(welcome.window, options.window);
+    calls.limit(std::min(welcome.window, options.window));
     if (is_first) {
-        calls.resize(std::bit_ceil(std::size_t{options.window}));
-        mask = calls.size() - 1;
-        if (options.resumes) {
-            places.resize(calls.size());
-            limits.resize(calls.size());
-        }
+        make_window();
     } else if (!welcome.resumed) {
-        // Whether the former server executed them, nobody knows any more.
-        for (; lowest != next_id; ++lowest) {
-            Call& its = call_of(lowest);
-            if (its == Call::wanted) kept.push_back({lowest, Outcome::session_lost, {}});
-            its = Call::none;
-        }
-        wanted = 0;
+        lose_session();
     } else {
         ++counts.resumed;
-        for (std::uint64_t id = lowest; id != next_id; ++id) {
-            const Call call = call_of(id);
-            if (call == Call::none) continue;
-            const Place& its = place(id);
-            ++counts.repeated;
-            const SessionHeader header{.id = id,
-                                       .procedure = its.procedure,
-                                       .kind = SessionKind::request,
-                                       .behind = static_cast<std::uint16_t>(id - lowest),
-                                       .limit_us = limit_of(limits[id & mask])};
-            (void)send_long(pack(header), its.copy);
-            // Whoever took it back said so to a connection that may have been broken already.
-            if (call == Call::unwanted) {
-                (void)line->send(pack(SessionHeader{.id = id, .kind = SessionKind::cancel}), {});
-            }
-        }
-        if (is_dense) hint();
+        send_again();
         if (former_server != welcome.server) send_control({.kind = SessionKind::moved});
+    }
+}
+
+bool Client::State::resumes(const Deadline& deadline, Status& status) {
+    try {
+        status = connect_again(deadline);
+        return status == Status::ok;
+    } catch (const base::Error& error) {
+        why_failed = error.what();
+        status = Status::peer_lost;
+        return false;
     }
 }
 
@@ -254,8 +266,8 @@ Status Client::State::connect_again(const Deadline& deadline) {
     if (ended == Status::ok) return Status::ok;
     const base::SoleCall call{use, "reconnect a message client", server.to_string()};
     try {
-        requests.drop();
-        answers.close();
+        drop_batch();
+        end_reading();
         line.reset();
         connect(deadline);
         return Status::ok;
@@ -288,7 +300,7 @@ std::string Client::explain() const {
     }
     text += fmt::format(
         "message client: place {} (generation {}), {} requests at a time of up to {} bytes, {}",
-        client.welcomed.client, client.welcomed.generation, client.window, client.max_request,
+        client.welcomed.client, client.welcomed.generation, client.calls.most(), client.max_request,
         client.options.resumes ? "in a session that outlives its channel"
                                : "in a session that ends with its channel");
     if (!is_by_rc || is_shared) return text;
@@ -300,8 +312,8 @@ std::string Client::explain() const {
     text +=
         fmt::format("\nserver's polling: {}{}", name_of(client.welcomed.polling),
                     client.options.requests == Transfer::send ? ", which completions stand in for"
-                    : !client.is_dense                        ? ""
-                    : client.box != nullptr                   ? ", whose byte is stored to"
+                    : !client.byte.exists()                   ? ""
+                    : client.byte.is_stored()                 ? ", whose byte is stored to"
                                             : ", whose byte is one more WRITE for each request");
     return text;
 }

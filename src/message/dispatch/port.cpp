@@ -11,7 +11,7 @@
 #include "millrace/base/yielding.hpp"
 #include "millrace/message/dispatcher.hpp"
 #include "millrace/message/in_place.hpp"
-#include "port_state.hpp"
+#include "dispatch/port_state.hpp"
 
 namespace millrace::message {
 
