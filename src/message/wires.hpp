@@ -2,6 +2,7 @@
 // only place that knows all of them.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <vector>
 
@@ -14,6 +15,9 @@
 #include "wire.hpp"
 
 namespace millrace::message {
+
+/// The largest ring for requests that a client lets its server have, in bytes.
+inline constexpr std::size_t largest_server_ring = std::size_t{64} << 20;
 
 /// What carries a session's messages: rings of a queue pair, or a wire.
 [[nodiscard]] constexpr bool is_by_wire(connect::Transport transport) noexcept {

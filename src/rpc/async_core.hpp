@@ -18,7 +18,7 @@
 
 #include "millrace/base/cancellation.hpp"
 #include "millrace/message/detail/awaiting.hpp"
-#include "millrace/message/server.hpp"
+#include "millrace/message/detail/put_off.hpp"
 #include "millrace/rpc/coroutine.hpp"
 
 namespace millrace::rpc::detail {
@@ -377,13 +377,14 @@ class AsyncCore final : public message::detail::AwaitingCore {
     /// Among those that wait for a place: as a server serves what waits there.
     [[nodiscard]] bool is_turn_of_low() const noexcept {
         return first_low_ != nullptr &&
-               (queued_.first() == first_low_ || others_sent_ >= message::Request::others_before);
+               (queued_.first() == first_low_ ||
+                others_sent_ >= message::detail::PuttingOff::others_before);
     }
     [[nodiscard]] bool waits_behind_others(const SuspendedCall& call) const noexcept {
         if (queued_.first() == nullptr) return false;
         const bool others_wait = queued_.first() != first_low_;
         return call.priority_ == Priority::low || others_wait ||
-               others_sent_ >= message::Request::others_before;
+               others_sent_ >= message::detail::PuttingOff::others_before;
     }
     void count_turn(const SuspendedCall& call) noexcept {
         const bool is_counted = call.priority_ != Priority::low && first_low_ != nullptr;

@@ -50,8 +50,8 @@ Path connect_path(const connect::Address& address, ClientOptions& options,
         message::ClientOptions said = messages;
         said.requests = design.request;
         said.answers = design.response;
-        said.large.keeps_order = true;
-        said.service = server_service;
+        said.tuning.large.keeps_order = true;
+        said.tuning.service = server_service;
         try {
             if (design.connection == Connection::dispatcher) {
                 return Path{options.dispatcher, address, said, deadline};

@@ -27,7 +27,7 @@ class PostedTogether : public testing::TestWithParam<Way> {
   protected:
     static ServerOptions server_options() {
         ServerOptions options = options_of_server(GetParam());
-        options.carrier = ring::Carrier::post;
+        options.tuning.carrier = ring::Carrier::post;
         options.ring_bytes = std::size_t{64} << 10;  // by SEND: credits for 128
         return options;
     }
@@ -35,7 +35,7 @@ class PostedTogether : public testing::TestWithParam<Way> {
         DispatcherOptions options;
         options.client.requests = GetParam().requests;
         options.client.answers = GetParam().answers;
-        options.client.carrier = ring::Carrier::post;
+        options.client.tuning.carrier = ring::Carrier::post;
         options.client.endpoint = counted_.endpoint;
         options.client.window = 256;
         return options;
@@ -136,11 +136,11 @@ TEST(Looking, AtMemoryAloneLetsTheDeviceMoveOn) {
         test::CountedEndpoint at_server;
         test::CountedEndpoint at_client;
         ServerOptions server_options = options_of_server(way);
-        server_options.carrier = ring::Carrier::post;
+        server_options.tuning.carrier = ring::Carrier::post;
         server_options.endpoint = at_server.endpoint;
         Running running{server_options};
         ClientOptions options;
-        options.carrier = ring::Carrier::post;
+        options.tuning.carrier = ring::Carrier::post;
         options.endpoint = at_client.endpoint;
         Client client = running.connect(options);
         Bytes answer;

@@ -1,6 +1,6 @@
 // Scanning a dense array of mailboxes, one byte each: the next one that is not empty. What a server
 // of thousands of clients does all day, so there is a kernel for each set of vector instructions;
-// all of them give the same answers. Used by the server's polling (src/message/mailboxes.hpp) and
+// all of them give the same answers. Used by the server's polling (src/message/server/mailboxes.hpp) and
 // by the benchmarks.
 //
 // Devices and other processes write to the mailboxes while they are scanned. A kernel loads each

@@ -10,7 +10,7 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <string>
+#include <string_view>
 
 #include "millrace/base/language.hpp"
 #include "millrace/message/transfer.hpp"
@@ -23,8 +23,9 @@ struct Tuning {
 
     /// What the two ends are to each other. The handshake refuses a peer that says something else,
     /// and tells it so. For libraries that make another kind of server of a message server, as
-    /// rpc::Server and kv::Server do.
-    std::string service = "message server";
+    /// rpc::Server and kv::Server do. The text stays where it is for as long as the server, or the
+    /// client, is there.
+    std::string_view service = "message server";
     /// What carries frames, and credit for them: stores or requests (ring/carrier.hpp). Only rc.
     ring::Carrier carrier = ring::Carrier::automatic;
     PostingHabits posting{};
@@ -38,6 +39,10 @@ struct Tuning {
 
     // --- servers
 
+    /// Whether clients may choose that requests, or answers, travel by SEND. A client that asks for
+    /// what it may not have is refused with the reason.
+    bool requests_by_send = true;
+    bool answers_by_send = true;
     /// Where requests by SEND land. `shared` needs Protection::trusted.
     Receives receives = Receives::own;
     /// Receives of all clients together, 16 to 32,768: of Receives::shared, whose clients wait

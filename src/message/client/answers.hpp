@@ -412,8 +412,6 @@ class Answers : public Requests {
     /// An answer that is to be READ.
     [[nodiscard]] bool take_announcement(const SessionHeader& header,
                                          std::span<const std::byte> payload);
-    /// Another server of the group has the session now. False: it says something else.
-    [[nodiscard]] bool take_move(std::span<const std::byte> payload);
     /// A request that was sent again may be answered twice.
     [[nodiscard]] bool is_of_before(const SessionHeader& header) const noexcept {
         return header.id != 0 && header.id < calls.lowest() && counts.resumed != 0;

@@ -41,7 +41,7 @@ namespace {
     options.transport = transport;
     if (is_by_wire(transport)) {
         options.requests = options.answers = Transfer::write;
-        options.carrier = ring::Carrier::automatic;
+        options.tuning.carrier = ring::Carrier::automatic;
     }
     return options;
 }
@@ -87,11 +87,11 @@ Client Client::connect(const connect::Address& address, ClientOptions options,
 ChannelOptions Client::State::channel_options() const {
     ChannelOptions channel;
     channel.ring_bytes = options.ring_bytes;
-    channel.max_peer_ring_bytes = options.max_server_ring_bytes;
+    channel.max_peer_ring_bytes = largest_server_ring;
     channel.wait = options.wait;
     channel.endpoint = options.endpoint;
-    channel.carrier = options.carrier;
-    channel.posting = options.posting;
+    channel.carrier = options.tuning.carrier;
+    channel.posting = options.tuning.posting;
     channel.admission = options.admission;
     return channel;
 }
@@ -103,8 +103,9 @@ void Client::State::connect(const Deadline& deadline) {
     }
     const ChannelOptions channel = channel_options();
     message::check(channel);
-    check_slots("make a message client", options.slot_bytes);
-    connect::LinkOptions link = link_options(channel, {options.service, server_service.version});
+    check_slots("make a message client", options.tuning.slot_bytes);
+    connect::LinkOptions link = link_options(
+        channel, {std::string{options.tuning.service}, server_service.version});
     link.protocol = options.protocol;
     link.transport = options.transport;
     // Nobody else knows the session.
@@ -113,12 +114,12 @@ void Client::State::connect(const Deadline& deadline) {
         line.emplace(connect_wire(server, link, options, deadline));
     } else {
         if (options.answers == Transfer::send) {
-            link.max_receive_requests = receives_for(options.ring_bytes, options.slot_bytes);
+            link.max_receive_requests = receives_for(options.ring_bytes, options.tuning.slot_bytes);
         }
         line.emplace(set_up(connect::connect(server, link, deadline), channel, deadline,
                             {.sends = options.requests,
                              .receives = options.answers,
-                             .slot_bytes = options.slot_bytes,
+                             .slot_bytes = options.tuning.slot_bytes,
                              .begins_anywhere = true}),
                      options.max_answer_bytes + session_head_bytes);
     }
@@ -131,8 +132,7 @@ Welcome Client::State::join(const Deadline& deadline) {
                       .resumes = options.resumes,
                       .next_id = calls.next(),
                       .max_answer = options.max_answer_bytes,
-                      .reads_large = options.large.allowed && !line->is_wire(),
-                      .moves = !line->is_wire(),
+                      .reads_large = options.tuning.large.allowed && !line->is_wire(),
                       .batches = !line->is_wire()};
     (void)line->send(pack(SessionHeader{.kind = SessionKind::hello}), pack(hello));
     std::span<const std::byte> message;
@@ -181,7 +181,6 @@ bool Answers::take_other(std::span<const std::byte> message) {
     std::span<const std::byte> payload;
     if (!parse_here(message, header, payload)) return false;
     if (header.kind == SessionKind::answer) return is_of_before(header);
-    if (header.kind == SessionKind::welcome) return take_move(payload);
     return header.kind == SessionKind::answer_by_read && take_announcement(header, payload);
 }
 
@@ -202,21 +201,8 @@ bool Answers::take_announcement(const SessionHeader& header, std::span<const std
     return line->fetch(header, *from);
 }
 
-bool Answers::take_move(std::span<const std::byte> payload) {
-    const std::optional<Welcome> word = parse_welcome(payload);
-    if (!word.has_value() || !word->resumed || word->session != session || line->is_wire() ||
-        word->polling != welcomed.polling) {
-        return false;
-    }
-    welcomed = *word;
-    byte.find(core(), welcomed, false);
-    ++counts.moved;
-    send_control({.kind = SessionKind::moved});
-    return true;
-}
-
 void Client::State::take_welcome(const Welcome& welcome) {
-    const std::uint32_t former_server = std::exchange(welcomed, welcome).server;
+    welcomed = welcome;
     const bool is_wire = line->is_wire();
     ended = Status::ok;
     why_failed.clear();
@@ -225,8 +211,8 @@ void Client::State::take_welcome(const Welcome& welcome) {
         max_request =
             std::min<std::uint64_t>(max_request, Wire::largest_message - session_head_bytes);
     }
-    if (welcome.reads_large && options.large.allowed && !is_wire) {
-        line->agree(options.large, Line::Excess::in_pieces);
+    if (welcome.reads_large && options.tuning.large.allowed && !is_wire) {
+        line->agree(options.tuning.large, Line::Excess::in_pieces);
     }
     awaits_in_ring = !is_wire && options.answers == Transfer::write;
     turns.begin(is_wire);
@@ -234,7 +220,7 @@ void Client::State::take_welcome(const Welcome& welcome) {
     // Requests by SEND are found by their completions.
     byte.reset(welcome.polling == Polling::dense && options.requests == Transfer::write &&
                !is_wire);
-    if (byte.exists()) byte.find(core(), welcomed, true);
+    if (byte.exists()) byte.find(core(), welcomed);
     const bool is_first = session.is_none();
     session = welcome.session;
     calls.limit(std::min(welcome.window, options.window));
@@ -245,7 +231,6 @@ void Client::State::take_welcome(const Welcome& welcome) {
     } else {
         ++counts.resumed;
         send_again();
-        if (former_server != welcome.server) send_control({.kind = SessionKind::moved});
     }
 }
 

@@ -32,13 +32,11 @@ class ServerByte {
         is_owed_ = false;
         stored_ = nullptr;
     }
-    /// Where `welcome` says. `anew`: by another connection than before.
-    void find(Channel::Core& core, const Welcome& welcome, bool anew) {
-        stored_ = nullptr;
-        if (!exists_) return;
+    /// Where `welcome` says. Precondition: exists().
+    void find(Channel::Core& core, const Welcome& welcome) {
         remote_ = {welcome.mailbox, welcome.mailbox_rkey};
         stored_ = core.carrier.map(remote_, 1);
-        if (stored_ != nullptr || (!anew && source_.data() != nullptr)) return;
+        if (stored_ != nullptr) return;
         source_ =
             core.link.protection_domain().allocate(sizeof(std::uint64_t), verbs::Access::none);
         *source_.data() = std::byte{1};

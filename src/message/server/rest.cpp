@@ -5,7 +5,7 @@
 
 #include "millrace/base/error.hpp"
 #include "millrace/base/log.hpp"
-#include "server_state.hpp"
+#include "server/state.hpp"
 
 namespace millrace::message {
 
@@ -93,7 +93,7 @@ void Server::State::look_for_sends() {
     for (std::size_t i = 0; i < by_send.size();) {
         Peer& peer = *peers[by_send[i]];
         if (!peer.line.has_value() || peer.line->is_wire() ||
-            (!peer.line->core().incoming.has_value() && !peer.came_from.has_value())) [[unlikely]] {
+            !peer.line->core().incoming.has_value()) [[unlikely]] {
             peer.is_by_send = false;
             by_send[i] = by_send.back();
             by_send.pop_back();
@@ -149,11 +149,9 @@ bool Server::State::has_message() {
     all_had_their_turn =
         found == in_use && (begin == 0 || (found = find_message(0, begin)) == begin);
     if (all_had_their_turn) return false;
-    if (options.group_clients == 0) {
-        is_found = true;
-        cursor = found;
-        note_found(*peers[found]);
-    }
+    is_found = true;
+    cursor = found;
+    note_found(*peers[found]);
     return true;
 }
 
@@ -239,7 +237,6 @@ Status Server::State::rest(const base::Deadline& deadline) {
         State* server_;
     };
     Sleeper sleeper{*this};
-    post_gathered();
     const auto has_work = [this] {
         // Behind a sleep, at everything.
         if (must_look || aside_is_due()) [[unlikely]] {
@@ -247,10 +244,8 @@ Status Server::State::rest(const base::Deadline& deadline) {
             look_aside();
         }
         // Room is waited for as messages are.
-        if (!clogged.empty() && flush_clogged()) [[unlikely]] {
-            post_gathered();
+        if (!clogged.empty() && flush_clogged()) [[unlikely]]
             return true;
-        }
         ask_for_frames();
         return stopping.load(std::memory_order_seq_cst) || replies->has_some() ||
                !waiting.empty() || has_message() || std::exchange(beside_was_busy, false);
@@ -318,7 +313,6 @@ constexpr ShownCount shown_counts[] = {{{"clients", gauge}, &ServerStats::client
                                        {{"vain looks", counter}, &ServerStats::vain_looks},
                                        {{"sleeps", counter}, &ServerStats::sleeps},
                                        {{"put off", counter}, &ServerStats::put_off},
-                                       {{"moved", counter}, &ServerStats::moved},
                                        {{"over budget", counter}, &ServerStats::over_budget}};
 static_assert(std::size(shown_counts) * sizeof(std::uint64_t) == sizeof(ServerStats));
 }  // namespace

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <utility>
 
-#include "server_state.hpp"
+#include "server/state.hpp"
 
 namespace millrace::message {
 
@@ -141,7 +141,7 @@ void Server::State::forget(Peer& peer, KeptAnswer& kept) noexcept {
     peer.kept_bytes -= kept.payload.size();
     (void)peer.kept_part.set(in_steps(peer.kept_bytes));
     // All of them together keep no more memory than may be kept of answers.
-    clear_keeping(kept.payload, options.max_kept_bytes / peer.kept.size());
+    clear_keeping(kept.payload, options.tuning.max_kept_bytes / peer.kept.size());
     kept.id = 0;
 }
 
@@ -149,7 +149,7 @@ void Server::State::keep(Peer& peer, std::uint64_t id, Outcome outcome,
                          std::span<const std::byte> payload) {
     KeptAnswer& kept = peer.kept[id & peer.mask];
     forget(peer, kept);
-    if (payload.size() > options.max_kept_bytes - peer.kept_bytes) return;
+    if (payload.size() > options.tuning.max_kept_bytes - peer.kept_bytes) return;
     kept.payload.assign(payload.begin(), payload.end());
     if (!peer.kept_part.set(in_steps(peer.kept_bytes + payload.size()))) {
         ++counts.over_budget;
@@ -199,7 +199,7 @@ void Server::State::clog(Peer& peer) {
     peer.owed_part.set_anyhow(peer.line->owed_bytes());
     const bool is_over_budget = crowd->held()->is_full();
     if (!peer.is_paused &&
-        (peer.line->waiting_bytes() > options.max_waiting_bytes || is_over_budget)) {
+        (peer.line->waiting_bytes() > options.tuning.max_waiting_bytes || is_over_budget)) {
         if (is_over_budget) ++counts.over_budget;
         peer.is_paused = true;
         mailboxes.leave_out(peer.id.place);
@@ -208,7 +208,7 @@ void Server::State::clog(Peer& peer) {
 
 bool Server::State::may_go_on(const Peer& peer) const noexcept {
     return peer.line->owed_bytes() == 0 ||
-           (peer.line->waiting_bytes() <= options.max_waiting_bytes / 2 &&
+           (peer.line->waiting_bytes() <= options.tuning.max_waiting_bytes / 2 &&
             !crowd->held()->is_full());
 }
 
@@ -236,7 +236,7 @@ bool Server::State::flush_clogged() {
             if (end != Status::ok) status = end;
         }
         const bool is_there = peer.line.has_value();
-        if (is_there && peer.is_paused && !peer.leaving_for.has_value() && may_go_on(peer)) {
+        if (is_there && peer.is_paused && may_go_on(peer)) {
             peer.is_paused = false;
             if (peer.line->is_wire()) {
                 tell(peer);

@@ -1,16 +1,14 @@
 // The state of a server: its clients by place, who of them is awake, whose answers wait. Used by
 // server.cpp (serving), server_answers.cpp (what is answered otherwise), server_batches.cpp
 // (several at once), server_large.cpp (requests that are READ), server_clients.cpp (joining and
-// leaving), server_moves.cpp (from one server of a group to another) and server_rest.cpp
-// (sleeping).
+// leaving) and server_rest.cpp (sleeping).
 //
-// A client is at its place in one of five phases:
+// A client is at its place in one of four phases:
 //
 //   joining   its channel stands, and it has not said hello yet
 //   joined    it is served
 //   away      its channel broke, and its session is kept for it (only if it asked for that)
 //   refused   it has been told why, and is to close
-//   moved     another server of the group has it, and it may write to its former byte still
 //
 // and its channel is awake or asleep (connect/readiness.hpp):
 //
@@ -42,9 +40,7 @@
 #include <vector>
 
 #include "batch.hpp"
-#include "hot_places.hpp"
 #include "line.hpp"
-#include "mailboxes.hpp"
 #include "memory.hpp"
 #include "millrace/base/clock.hpp"
 #include "millrace/base/forks.hpp"
@@ -54,7 +50,9 @@
 #include "millrace/connect/readiness.hpp"
 #include "millrace/message/held_bytes.hpp"
 #include "millrace/message/server.hpp"
-#include "reply_queue.hpp"
+#include "server/hot_places.hpp"
+#include "server/mailboxes.hpp"
+#include "server/reply_queue.hpp"
 #include "setup.hpp"
 #include "shared_receives.hpp"
 #include "wires.hpp"
@@ -67,8 +65,8 @@ namespace millrace::message {
     return std::as_bytes(std::span{text.substr(0, longest_text)});
 }
 
-/// What the servers of a group share, or one has that is alone: how many clients they may have, how
-/// busy each is, and the way from one to another.
+/// What the servers of a group share, or one has that is alone: how many clients they may have, and
+/// what these make them hold.
 class Crowd {
   public:
     Crowd(std::uint32_t most, std::shared_ptr<HeldBytes> held) noexcept
@@ -85,28 +83,10 @@ class Crowd {
     }
     void leave() noexcept { clients_.fetch_sub(1, std::memory_order_relaxed); }
 
-    /// Any thread: has that server do it, in its own thread. False: it is gone.
-    bool ask(std::uint32_t server, std::function<void(Server::State&)> what);
-    void join(Server::State& server);
-    void part(std::uint32_t server) noexcept;
-
-    /// The least busy of the other servers, and by how many requests it is less busy than this one,
-    /// which took `load` since it asked last. None: 0.
-    struct Gap {
-        std::uint32_t below = 0;
-        std::uint64_t requests = 0;
-    };
-    [[nodiscard]] Gap gap_below(std::uint32_t server, std::uint64_t load);
-    /// Clients that make so many requests are about to go there.
-    void shift(std::uint32_t from, std::uint32_t to, std::uint64_t load);
-
   private:
     const std::uint32_t most_;
     const std::shared_ptr<HeldBytes> held_;
     std::atomic<std::uint32_t> clients_{0};
-    std::mutex mutex_;  ///< of these, by number
-    std::vector<Server::State*> servers_;
-    std::vector<std::uint64_t> loads_;
 };
 
 struct Server::State : detail::Serving {
@@ -126,11 +106,10 @@ struct Server::State : detail::Serving {
         std::uint64_t at = 0;        ///< ticks
     };
 
-    /// What is kept of a client's session; it moves as it is.
+    /// What is kept of a client's session.
     struct Session {
         SessionName session{};
         bool resumes = false;
-        bool moves = false;    ///< the client knows what a second welcome means
         bool batches = false;  ///< both ends send several requests, or answers, in one message
         /// Of the entries of the message in front, those of so many bytes are served.
         std::size_t batch_at = 0;
@@ -147,29 +126,20 @@ struct Server::State : detail::Serving {
         std::vector<std::uint64_t> unread{};
     };
 
-    /// A client on its way from one server to another, to whom nothing is owed.
-    struct Moving {
-        std::optional<Line> line;
-        Session session;
-        ClientId from{};  ///< the place that is kept for it
-        Knowledge known;  ///< of the handler
-    };
-
     struct Peer : Session {
-        enum class Phase : std::uint8_t { vacant, joining, joined, away, refused, moved };
+        enum class Phase : std::uint8_t { vacant, joining, joined, away, refused };
 
         Peer(std::uint32_t its_place, std::uint32_t its_server) noexcept
             : id{its_place, 0, its_server} {}
 
         ClientId id;
         Phase phase = Phase::vacant;
-        bool is_plain = false;      ///< joined, by rings, and its session does not resume
-        bool is_active = false;     ///< stands in `active`
-        bool is_clogged = false;    ///< stands in `clogged`
-        bool is_by_send = false;    ///< stands in `by_send`
-        bool is_paused = false;     ///< too many answers wait: its requests are not taken
-        bool is_gathering = false;  ///< stands in `gathering`
-        bool is_fetching = false;   ///< stands in `fetching`
+        bool is_plain = false;     ///< joined, by rings, and its session does not resume
+        bool is_active = false;    ///< stands in `active`
+        bool is_clogged = false;   ///< stands in `clogged`
+        bool is_by_send = false;   ///< stands in `by_send`
+        bool is_paused = false;    ///< too many answers wait: its requests are not taken
+        bool is_fetching = false;  ///< stands in `fetching`
         std::optional<Line> line;
         verbs::RemoteAddress box{};  ///< its byte, if it sets one
         std::unique_ptr<connect::Readiness> readiness;
@@ -183,15 +153,6 @@ struct Server::State : detail::Serving {
         base::Clock::time_point fetching_since{};
         std::uint64_t fetching_at = 0;  ///< Line::fetch_progress then
         std::uint32_t pending = 0;      ///< of Session::deferred
-
-        // Between two servers.
-        std::optional<std::uint32_t> leaving_for;  ///< stands in `leaving`
-        base::Clock::time_point leaving_since{};
-        std::optional<ClientId> came_from;        ///< until its client knows that it is here
-        std::uint32_t moved_to = 0;               ///< if it has moved
-        std::shared_ptr<connect::Endpoint> held;  ///< … the domain of its byte
-        std::uint64_t balanced_at = 0;            ///< `taken` then
-        std::uint64_t rate = 0;                   ///< requests in the time before
     };
     using Phase = Peer::Phase;
 
@@ -211,12 +172,8 @@ struct Server::State : detail::Serving {
     // --- serving
 
     std::size_t turn(const detail::HandlerRef& handler, std::size_t budget);
-    /// Once through the places in [from, to), from behind who was served last. How many requests.
-    std::size_t lap(const detail::HandlerRef& handler, std::size_t budget, std::size_t from,
-                    std::size_t to);
-    /// The same of the group whose turn it is; of another one, if that has nothing.
-    std::size_t lap_of_groups(const detail::HandlerRef& handler, std::size_t budget);
-    void begin_group(std::size_t place) noexcept;
+    /// Once through all places, from behind who was served last. How many requests.
+    std::size_t lap(const detail::HandlerRef& handler, std::size_t budget);
     /// The next message of a client whom next() has found. How many requests it took. Of several
     /// requests in one message as many as it may, at most `budget`.
     [[gnu::always_inline]] std::size_t visit(Peer& peer, const detail::HandlerRef& handler,
@@ -338,12 +295,6 @@ struct Server::State : detail::Serving {
     void forget(Peer& peer, KeptAnswer& kept) noexcept;
     void forget_acknowledged(Peer& peer, std::uint64_t lowest) noexcept;
     void take_replies();
-    /// Tells the handler what comes of those who have written, from `place` on, as far as
-    /// ServerOptions::look_ahead. Of how many: one at least, if `place` is one that next() gave.
-    std::size_t expect(std::size_t place, std::size_t end, const detail::HandlerRef& handler);
-    /// From here to post_gathered() answers to this client are laid side by side, and not posted.
-    void gather(Peer& peer);
-    void post_gathered() noexcept;
     /// Finds those by wire who may have written, for the scan.
     void look_for_wires();
     [[nodiscard]] bool wires_are_due() noexcept;
@@ -393,7 +344,7 @@ struct Server::State : detail::Serving {
     void make_place();
     void watch(Peer& peer);
     void unwatch(Peer& peer) noexcept;
-    /// The connection of a newcomer that goes on elsewhere, in a session that is known.
+    /// The connection of a newcomer that goes on in a session that is known.
     [[nodiscard]] Line take_line(Peer& peer);
     /// Behind its hello. Its channel may be another client's then, who came back.
     void join(Peer& peer, const Hello& hello);
@@ -412,29 +363,6 @@ struct Server::State : detail::Serving {
     void keep_house();
     /// Finds those whose hello has come, for the scan: they know of no byte yet.
     [[gnu::noinline]] void look_for_hellos() noexcept;
-
-    // --- from one server of a group to another
-
-    /// That client, if it is here still, is to go there once nothing is owed to it.
-    void move(ClientId client, std::uint32_t to);
-    void look_at_leaving();
-    /// It does not leave after all.
-    void stay(Peer& peer) noexcept;
-    void send_off(Peer& peer);
-    void take_in(Peer& peer, Moving& moving);
-    void arrive(const std::shared_ptr<Moving>& moving);
-    void send_back(const std::shared_ptr<Moving>& moving, std::string_view why) noexcept;
-    void take_back(Moving& moving) noexcept;
-    /// The handler gets what the one that the client has left knew of it.
-    void hand_over(Peer& peer, Knowledge known) noexcept;
-    /// Its client knows that it is here: the former server may forget it.
-    void settle(Peer& peer) noexcept;
-    void give_up_place(ClientId former) noexcept;
-    /// A client that has come back for a session that has moved.
-    void send_on(Peer& newcomer, const Peer& former, const Hello& hello);
-    void take_over(Line& line, const Hello& hello);
-    /// Lets a client go to a less busy server, if that is worth it.
-    void balance();
 
     // --- sleeping
 
@@ -504,8 +432,6 @@ struct Server::State : detail::Serving {
     std::size_t others_served = 0;        ///< while some waited
     std::uint64_t handed_put_off_at = 0;  ///< of the one that the handler has
     std::function<void(ClientId, std::uint64_t)> unwanted;  ///< whom on_unwanted() named
-    std::function<Knowledge(ClientId)> leaves;              ///< … and on_moved()
-    std::function<void(ClientId, Knowledge)> comes;
 
     std::vector<std::unique_ptr<Peer>> peers;  ///< by place
     std::vector<std::uint32_t> free_places;    ///< a heap, the lowest first
@@ -517,21 +443,14 @@ struct Server::State : detail::Serving {
     bool all_had_their_turn = false;
     bool is_found = false;  ///< a lap begins with a visit at `cursor`, whatever next() says
     HotPlaces hot;
-    std::size_t group_begin = 0;        ///< of the group whose turn it is
-    std::uint64_t group_end_ticks = 0;  ///< … until when
     std::vector<std::uint32_t> active;
     std::size_t aside = 0;  ///< in `active`: who is looked at next
     std::vector<std::uint32_t> clogged;
     std::chrono::nanoseconds nap_for_room{0};  ///< the last one, in vain
     std::vector<std::uint32_t> fetching;       ///< of whom something is to be READ
-    std::vector<std::uint32_t> gathering;      ///< whose answers are not posted yet
-    std::uint32_t gathered_turns = 0;          ///< since post_gathered()
-    /// Who has receives of its own and no byte, or sets that of another server; only dense.
+    /// Who has receives of its own and no byte; only dense.
     std::vector<std::uint32_t> by_send;
-    std::vector<std::uint32_t> joining;  ///< by ring
-    std::vector<ClientId> leaving;
-    bool is_waiting_for_leaving = false;
-    bool is_taking_over = false;
+    std::vector<std::uint32_t> joining;                         ///< by ring
     std::unordered_map<std::uint64_t, std::uint32_t> sessions;  ///< places by their first word
     std::vector<std::uint32_t> told;                            ///< memory of look_for_wires
     std::size_t by_wire = 0;                                    ///< clients
@@ -542,7 +461,6 @@ struct Server::State : detail::Serving {
     bool beside_was_busy = false;  ///< … one since rest() asked for it
     std::uint64_t wires_looked_at = 0;
     std::uint64_t wires_every;  ///< beside clients by ring
-    std::uint64_t slice_ticks;  ///< of a group
 
     std::uint64_t laps = 0;
     std::uint32_t empty_looks = 0;

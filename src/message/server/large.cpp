@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <optional>
 
-#include "server_state.hpp"
+#include "server/state.hpp"
 
 namespace millrace::message {
 

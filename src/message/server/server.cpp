@@ -11,8 +11,9 @@
 #include <fmt/format.h>
 
 #include "millrace/base/yielding.hpp"
+#include "millrace/message/detail/put_off.hpp"
 #include "protection.hpp"
-#include "server_state.hpp"
+#include "server/state.hpp"
 
 namespace millrace::message {
 
@@ -162,13 +163,19 @@ Reply Request::defer() {
     return reply;
 }
 
-Status Request::put_off() {
-    if (stage_ == Stage::answered) return Status::closed;
-    if (was_put_off_ || !state_of(server_).put_off(peer_of(peer_), header_, payload_, taken_at_)) {
+Status detail::PuttingOff::put_off(Request& request) {
+    if (request.stage_ == Request::Stage::answered) return Status::closed;
+    if (request.was_put_off_ || !state_of(request.server_)
+                                     .put_off(peer_of(request.peer_), request.header_,
+                                              request.payload_, request.taken_at_)) {
         return Status::full;
     }
-    stage_ = Stage::answered;
+    request.stage_ = Request::Stage::answered;
     return Status::ok;
+}
+
+std::uint64_t detail::PuttingOff::put_off_at(const Request& request) noexcept {
+    return request.was_put_off_ ? state_of(request.server_).handed_put_off_at : 0;
 }
 
 base::Deadline Request::deadline_from_taken() const noexcept {
@@ -179,10 +186,6 @@ base::Deadline Request::deadline_from_taken() const noexcept {
         std::max<std::int64_t>(0, static_cast<std::int64_t>(base::ticks() - taken_at_));
     const auto since = static_cast<std::int64_t>(static_cast<double>(ticks) * ns_per_tick);
     return base::Deadline::at(base::Clock::now() - std::chrono::nanoseconds{since} + limit());
-}
-
-std::uint64_t Request::put_off_at() const noexcept {
-    return was_put_off_ ? state_of(server_).handed_put_off_at : 0;
 }
 
 // --- serving
@@ -236,8 +239,6 @@ std::uint64_t Request::put_off_at() const noexcept {
         return visit_otherwise(peer, handler, budget);
     if (!peer.is_active) [[unlikely]]
         activate(peer);
-    if (options.gather_turns > 1) [[unlikely]]
-        gather(peer);
     std::span<const std::byte> message;
     SessionHeader header;
     std::span<const std::byte> payload;
@@ -257,7 +258,7 @@ std::uint64_t Request::put_off_at() const noexcept {
 bool Server::State::put_off(Peer& peer, const SessionHeader& header,
                             std::span<const std::byte> payload, std::uint64_t taken_at) {
     // What waits by itself leaves place for others.
-    if (payload.size() > options.max_put_off_bytes - waiting_bytes ||
+    if (payload.size() > options.tuning.max_put_off_bytes - waiting_bytes ||
         counts.pending >= options.max_pending / 2) {
         return false;
     }
@@ -277,8 +278,8 @@ bool Server::State::put_off(Peer& peer, const SessionHeader& header,
 std::size_t Server::State::serve_put_off(const detail::HandlerRef& handler, std::size_t requests) {
     others_served += requests - put_off_now;
     put_off_now = 0;
-    std::size_t due = requests == 0 ? 1 : others_served / Request::others_before;
-    others_served = requests == 0 ? 0 : others_served % Request::others_before;
+    std::size_t due = requests == 0 ? 1 : others_served / detail::PuttingOff::others_before;
+    others_served = requests == 0 ? 0 : others_served % detail::PuttingOff::others_before;
     std::size_t served = 0;
     for (; due != 0 && serve_next_put_off(handler); --due) ++served;
     if (waiting.empty()) others_served = 0;
@@ -288,7 +289,6 @@ std::size_t Server::State::serve_put_off(const detail::HandlerRef& handler, std:
 void Server::State::serve_put_off_one(Peer& peer, const PutOff& one,
                                       const detail::HandlerRef& handler) {
     if (is_draining) return decline(peer, one.header.id);
-    if (options.gather_turns > 1 && peer.line.has_value() && !peer.line->is_wire()) gather(peer);
     handed_put_off_at = one.at;
     Request request = detail::RequestAccess::make(*this, peer, one.header, one.payload);
     detail::RequestAccess::mark_as_put_off(request, one.taken_at);
@@ -329,17 +329,13 @@ std::size_t Server::State::turn(const detail::HandlerRef& handler, std::size_t b
     if (!fetching.empty()) [[unlikely]]
         (void)look_for_fetched();
     all_had_their_turn = false;
-    std::size_t requests = options.group_clients == 0 ? lap(handler, budget, 0, ~std::size_t{0})
-                                                      : lap_of_groups(handler, budget);
+    std::size_t requests = lap(handler, budget);
     if (requests > HotPlaces::most) hot.forget();
     if (!waiting.empty()) [[unlikely]]
         requests += serve_put_off(handler, requests);
     all_had_their_turn = requests == 0 && budget != 0;
     if (!clogged.empty()) [[unlikely]]
         (void)flush_clogged();
-    if ((!gathering.empty() || (by_wire != 0 && options.gather_turns > 1)) &&
-        (requests == 0 || ++gathered_turns >= options.gather_turns)) [[unlikely]]
-        post_gathered();
     if (requests == 0 ? aside_is_due() : (++laps & 63) == 0) look_aside();
     // Behind the requests, which do not wait for the clock.
     if (kernel_is_due()) look_at_kernel();
@@ -347,33 +343,25 @@ std::size_t Server::State::turn(const detail::HandlerRef& handler, std::size_t b
     return requests;
 }
 
-std::size_t Server::State::lap(const detail::HandlerRef& handler, std::size_t budget,
-                               std::size_t from, std::size_t to) {
+std::size_t Server::State::lap(const detail::HandlerRef& handler, std::size_t budget) {
     // One lap, from behind the one who was served last. Each look is a new one: so between two of a
     // client's turns come all others whose message was there.
     std::size_t requests = 0;
-    std::size_t expected = 0;
-    const bool tells = handler.expect != nullptr && options.look_ahead != 0;
-    const std::size_t begin = std::clamp(cursor, from, std::max(from, std::min(to, in_use)));
+    const std::size_t begin = std::min(cursor, in_use);
     bool is_second = false;
     std::size_t end = 0;
     const auto next_from = [&](std::size_t place) {
-        end = std::min(is_second ? begin : to, in_use);
+        end = is_second ? std::min(begin, in_use) : in_use;
         return place < end ? mailboxes.next(place, end) : end;
     };
     const bool is_here = std::exchange(is_found, false) && begin == cursor && begin < in_use;
-    if (is_here) end = std::min(to, in_use);
+    if (is_here) end = in_use;
     for (std::size_t place = is_here ? begin : next_from(begin); requests != budget;) {
         if (place == end) {
             if (is_second) break;
             is_second = true;
-            expected = 0;
-            place = next_from(from);
+            place = next_from(0);
             continue;
-        }
-        if (tells) {
-            if (expected == 0) expected = expect(place, end, handler);
-            --expected;
         }
         try {
             requests += visit(*peers[place], handler, budget - requests);
@@ -394,8 +382,6 @@ std::size_t Server::State::visit_otherwise(Peer& peer, const detail::HandlerRef&
         return 0;
     if (!peer.line->is_wire()) [[likely]] {
         activate(peer);
-        if (options.gather_turns > 1) [[unlikely]]
-            gather(peer);
     }
     std::span<const std::byte> message;
     std::size_t requests = 0;
@@ -543,10 +529,6 @@ Server::State::Taken Server::State::take(Peer& peer, std::span<const std::byte> 
         cancel(peer, header.id);
         return Taken::message;
     }
-    if (header.kind == SessionKind::moved && peer.phase == Phase::joined) {
-        settle(peer);
-        return Taken::message;
-    }
     if (header.kind == SessionKind::hello && peer.phase == Phase::joining) {
         const std::optional<Hello> hello = parse_hello(payload);
         if (hello.has_value()) {
@@ -672,8 +654,6 @@ Status Server::serve_by(detail::HandlerRef handler, const base::Deadline& deadli
     state_->check_process("serve");
     constexpr unsigned turns_between = 63;
     state_->check_thread("serve the clients of a message server");
-    const auto post_at_end = [](State* server) { server->post_gathered(); };
-    const std::unique_ptr<State, decltype(post_at_end)> posting{state_.get(), post_at_end};
     for (unsigned turns = 0;; ++turns) {
         if (state_->stopping.load(std::memory_order_acquire)) {
             state_->stopping.store(false, std::memory_order_relaxed);
@@ -705,12 +685,6 @@ void Server::on_unwanted(std::function<void(ClientId, std::uint64_t)> call) {
     state_->unwanted = std::move(call);
 }
 
-void Server::on_moved(std::function<Knowledge(ClientId)> leaves,
-                      std::function<void(ClientId, Knowledge)> comes) {
-    state_->leaves = std::move(leaves);
-    state_->comes = std::move(comes);
-}
-
 void Server::serve_beside(int descriptor, std::function<bool()> look) {
     state_->check_thread("serve something beside a message server's clients");
     state_->serve_beside(descriptor, std::move(look));
@@ -731,7 +705,6 @@ void Server::begin_to_drain() {
     State& server = *state_;
     server.check_thread("drain a message server");
     server.is_draining = true;
-    server.options.group_clients = 0;  // a lap is of all from here on
     server.laps_of_drain = 0;
 }
 
@@ -760,8 +733,6 @@ bool Server::State::drain_by_a_lap(const detail::HandlerRef& handler) {
     const bool takes = laps_of_drain <= 2 * window;
     look_at_kernel();  // for clients that are on their way here
     (void)turn(handler, takes ? ~std::size_t{0} : 0);
-    // What it answered has to be under way before this may be the last turn.
-    post_gathered();
     const auto among = [&](const std::vector<std::uint32_t>& places, auto&& is_so) {
         return std::any_of(places.begin(), places.end(), [&](std::uint32_t place) {
             return peers[place]->line.has_value() && is_so(*peers[place]);
@@ -792,10 +763,7 @@ Status Server::close(const base::Deadline& deadline) {
             server.mailboxes.withdraw(peer->id.place);
             peer->line.reset();
         }
-        // The byte of one that has moved may be written to still, and is given back at the end.
-        if (peer->phase != State::Phase::vacant && peer->phase != State::Phase::moved) {
-            server.part(*peer, true);
-        }
+        if (peer->phase != State::Phase::vacant) server.part(*peer, true);
     }
     return status;
 }
@@ -816,9 +784,10 @@ ServerStats Server::stats() const noexcept {
 namespace {
 
 [[nodiscard]] std::string requests_by_send(const ServerOptions& options) {
-    if (!options.requests_by_send) return "requests by SEND are refused, as the program chose";
-    const std::size_t slot = std::min(options.slot_bytes, options.ring_bytes);
-    if (options.receives == Receives::own) {
+    if (!options.tuning.requests_by_send)
+        return "requests by SEND are refused, as the program chose";
+    const std::size_t slot = std::min(options.tuning.slot_bytes, options.ring_bytes);
+    if (options.tuning.receives == Receives::own) {
         return fmt::format(
             "requests by SEND, of clients that choose it: into receives of each client's own, {} "
             "of {} bytes",
@@ -828,7 +797,7 @@ namespace {
         "requests by SEND, of clients that choose it: into {} receives of {} bytes that all share, "
         "as the program trusts its clients: one that sends more than its credits leaves the others "
         "without; completions say who has written",
-        options.shared_receives, slot);
+        options.tuning.shared_receives, slot);
 }
 
 }  // namespace
@@ -845,13 +814,6 @@ std::string Server::explain() const {
         name_of(is_shared ? Polling::shared : server.mailboxes.polling()), server.why_polling,
         dense ? fmt::format("one byte of each client, scanned by {}", name_of(best_scan_kernel()))
               : std::string{"the place of each client's next message"});
-    if (server.options.group_clients != 0) {
-        text += fmt::format(
-            "clients are served in groups of {}, each for {} µs at a time\n",
-            server.options.group_clients,
-            std::chrono::duration_cast<std::chrono::microseconds>(server.options.group_slice)
-                .count());
-    }
     for (const auto& host : server.wires.all) text += host->explain() + '\n';
     if (server.options.transports.has_rdma()) {
         text += explain_protection(server.options, server.mailboxes.polling()) + '\n';
@@ -859,13 +821,13 @@ std::string Server::explain() const {
     text += fmt::format(
         "answers of one client wait in up to {} bytes before its requests wait, and for {} ms "
         "before it is dropped; {} requests may be deferred",
-        server.options.max_waiting_bytes,
+        server.options.tuning.max_waiting_bytes,
         std::chrono::duration_cast<std::chrono::milliseconds>(server.options.patience).count(),
         server.options.max_pending);
     if (by_rings) {
         text += fmt::format(
             "\n{}; answers by SEND are {}", requests_by_send(server.options),
-            server.options.answers_by_send ? "allowed" : "refused, as the program chose");
+            server.options.tuning.answers_by_send ? "allowed" : "refused, as the program chose");
     }
     return text;
 }

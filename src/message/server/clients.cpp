@@ -16,7 +16,7 @@
 #include "millrace/connect/accepting.hpp"
 #include "millrace/ring/carrier.hpp"
 #include "protection.hpp"
-#include "server_state.hpp"
+#include "server/state.hpp"
 #include "setup.hpp"
 
 namespace millrace::message {
@@ -37,8 +37,6 @@ constexpr std::uint32_t most_clients = 65'536;
 /// Beside clients by ring, who are looked at by a few loads, a look for wires is a system call.
 constexpr std::chrono::microseconds look_at_wires_every{5};
 constexpr std::uint32_t most_shared_receives = 32'768;
-constexpr std::uint32_t most_at_once = 64;
-constexpr std::chrono::seconds longest_slice{1};
 /// From so many clients on a server that was given no polling looks at bytes.
 constexpr std::uint32_t dense_from_store = 128;
 constexpr std::uint32_t dense_from_post = 512;
@@ -55,48 +53,35 @@ void check(const ServerOptions& options) {
                fmt::format("it is from 1 to {}", most_clients),
                "use the default of 1024, or more servers");
     }
-    if (options.max_window == 0 || options.max_window > largest_window) {
-        refuse(fmt::format("a window of {} requests", options.max_window),
+    if (options.tuning.max_window == 0 || options.tuning.max_window > largest_window) {
+        refuse(fmt::format("a window of {} requests", options.tuning.max_window),
                fmt::format("it is from 1 to {}", largest_window), "use the default of 1024");
     }
-    if (options.look_ahead > most_at_once || options.gather_turns == 0 ||
-        options.gather_turns > most_at_once) {
-        refuse(fmt::format("a look ahead at {} clients, answers gathered for {} turns",
-                           options.look_ahead, options.gather_turns),
-               fmt::format("the one is from 0 to {0}, the other from 1 to {0}", most_at_once),
-               "use the defaults of 0 and 1");
-    }
-    if (options.group_clients != 0 &&
-        (options.group_slice.count() <= 0 || options.group_slice > longest_slice)) {
-        refuse(fmt::format("groups of {} clients, each for {} ns", options.group_clients,
-                           options.group_slice.count()),
-               "a group is served for at most a second, and more than nothing",
-               "use the default of 2 ms");
-    }
-    check_slots("make a message server", options.slot_bytes);
+    check_slots("make a message server", options.tuning.slot_bytes);
     constexpr std::size_t least_shared = std::size_t{4} << 10;
     constexpr std::size_t most_shared = std::size_t{1} << 30;
     if (options.polling == Polling::shared &&
-        (options.shared_bytes < least_shared || options.shared_bytes > most_shared ||
-         !std::has_single_bit(options.shared_packets) || options.shared_packets > 64)) {
+        (options.tuning.shared_bytes < least_shared || options.tuning.shared_bytes > most_shared ||
+         !std::has_single_bit(options.tuning.shared_packets) ||
+         options.tuning.shared_packets > 64)) {
         refuse(fmt::format("a shared buffer of {} bytes, {} packets of each client",
-                           options.shared_bytes, options.shared_packets),
+                           options.tuning.shared_bytes, options.tuning.shared_packets),
                "it has from 4 KiB to 1 GiB, and they are a power of two from 1 to 64",
                "use the defaults of 4 MiB and 8");
     }
-    if (options.polling == Polling::shared && options.receives == Receives::shared) {
+    if (options.polling == Polling::shared && options.tuning.receives == Receives::shared) {
         refuse("requests by a shared buffer and by shared receives",
                "clients by rc send them by the one or the other", "leave one of the two out");
     }
-    if (options.acceptor.has_value() && options.receives == Receives::shared) {
+    if (options.acceptor.has_value() && options.tuning.receives == Receives::shared) {
         refuse("an acceptor, and receives that all clients share",
                "these receives are the serving thread's", "leave one of the two out");
     }
-    const bool has_pool =
-        options.receives == Receives::shared || options.transports.has(connect::Transport::ud);
-    if (has_pool &&
-        (options.shared_receives < 16 || options.shared_receives > most_shared_receives)) {
-        refuse(fmt::format("{} receives for all clients", options.shared_receives),
+    const bool has_pool = options.tuning.receives == Receives::shared ||
+                          options.transports.has(connect::Transport::ud);
+    if (has_pool && (options.tuning.shared_receives < 16 ||
+                     options.tuning.shared_receives > most_shared_receives)) {
+        refuse(fmt::format("{} receives for all clients", options.tuning.shared_receives),
                fmt::format("they are from 16 to {}", most_shared_receives),
                "use the default of 1024");
     }
@@ -110,14 +95,14 @@ void check(const ServerOptions& options) {
 ChannelOptions channel_options_of(const ServerOptions& options) {
     ChannelOptions chosen;
     chosen.ring_bytes = options.ring_bytes;
-    chosen.max_peer_ring_bytes = options.max_client_ring_bytes;
+    chosen.max_peer_ring_bytes = options.tuning.max_client_ring_bytes;
     chosen.wait = options.wait;
     if (options.transports.has_rdma()) {
         chosen.endpoint =
             options.endpoint != nullptr ? options.endpoint : connect::Endpoint::shared();
     }
-    chosen.carrier = options.carrier;
-    chosen.posting = options.posting;
+    chosen.carrier = options.tuning.carrier;
+    chosen.posting = options.tuning.posting;
     chosen.admission = options.admission;
     return chosen;
 }
@@ -144,11 +129,9 @@ Server::State::State(std::unique_ptr<SharedReceives> its_receives, WireHosts its
                     : nullptr},
       replies{std::make_shared<detail::ReplyQueue>(hub)},
       wires_every{base::ticks_in(look_at_wires_every)},
-      slice_ticks{base::ticks_in(options.group_slice)},
       look_every{base::ticks_in(std::chrono::milliseconds{1})},
       spin_ticks{base::ticks_in(options.wait.spin)},
       statistics{"message server", figures()} {
-    crowd->join(*this);
     if (!options.acceptor.has_value()) hub.add(listener.descriptor(), [this] { accept(); });
     if (shared != nullptr) {
         hub.add(shared->channel().descriptor(), [this] {
@@ -200,14 +183,9 @@ void Server::State::serve_beside(int descriptor, std::function<bool()> look) {
 
 Server::State::~State() {
     acceptor.reset();
-    crowd->part(number);
     hub.adopt();  // whichever thread served: nobody else uses it any more
     replies->end();
     for (const auto& peer : peers) {
-        if (peer->phase == Phase::moved) {
-            mailboxes.withdraw(peer->id.place);
-            peer->held.reset();
-        }
         if (!peer->line.has_value()) continue;
         unwatch(*peer);
         mailboxes.withdraw(peer->id.place);
@@ -226,19 +204,21 @@ namespace {
 struct Made {
     Made(const ServerOptions& options, const ChannelOptions& channel,
          const std::shared_ptr<HeldBytes>& held)
-        : link{link_options(channel, {options.service, server_service.version})},
+        : link{link_options(channel,
+                            {std::string{options.tuning.service}, server_service.version})},
           wires{options, link, held} {
         link.protocol = options.protocol;
         link.accepted = options.transports;
-        if (options.receives == Receives::shared) {
-            shared =
-                std::make_unique<SharedReceives>(*channel.endpoint, options.shared_receives,
-                                                 std::min(options.slot_bytes, options.ring_bytes));
+        if (options.tuning.receives == Receives::shared) {
+            shared = std::make_unique<SharedReceives>(
+                *channel.endpoint, options.tuning.shared_receives,
+                std::min(options.tuning.slot_bytes, options.ring_bytes));
             link.receive_queue = &shared->completions();
             link.shared_receives = &shared->queue();
-        } else if (options.requests_by_send) {
-            link.max_receive_requests = std::max(
-                link.max_receive_requests, receives_for(options.ring_bytes, options.slot_bytes));
+        } else if (options.tuning.requests_by_send) {
+            link.max_receive_requests =
+                std::max(link.max_receive_requests,
+                         receives_for(options.ring_bytes, options.tuning.slot_bytes));
         }
     }
     connect::LinkOptions link;
@@ -275,7 +255,7 @@ struct Chosen {
                 "client of whom it finds one"};
     }
     if (options.polling != Polling::automatic) return {options.polling, "it was asked to"};
-    if (options.receives == Receives::shared) {
+    if (options.tuning.receives == Receives::shared) {
         return {Polling::dense, "completions of the shared receive queue set a byte"};
     }
     if (!options.transports.has(connect::Transport::rc)) {
@@ -349,9 +329,9 @@ std::optional<Server::State::Newcomer> Server::State::try_accept() {
             if (is_by_wire(options, link.transport())) return Newcomer{std::move(link)};
             // The peer's word is here already, so nothing is waited for.
             auto core = set_up_accepted(std::move(link), channel_options, base::Deadline::now(),
-                                        {.receives_by_send = options.requests_by_send,
-                                         .sends_by_send = options.answers_by_send,
-                                         .slot_bytes = options.slot_bytes,
+                                        {.receives_by_send = options.tuning.requests_by_send,
+                                         .sends_by_send = options.tuning.answers_by_send,
+                                         .slot_bytes = options.tuning.slot_bytes,
                                          .shared = shared.get()});
             core->readiness = readiness_of(*core);
             return Line{std::move(core), options.max_request_bytes + session_head_bytes,
@@ -383,7 +363,7 @@ std::unique_ptr<connect::Readiness> Server::State::readiness_of(Channel::Core& c
 
 void Server::State::make_place() {
     const std::size_t size = peers.size() + 1;
-    for (auto* const list : {&free_places, &active, &clogged, &fetching, &gathering, &by_send}) {
+    for (auto* const list : {&free_places, &active, &clogged, &fetching, &by_send}) {
         have_room(*list, size);
     }
     // Of a host of sockets, some of them several times.
@@ -466,8 +446,6 @@ void Server::State::watch(Peer& peer) {
 }
 
 Line Server::State::take_line(Peer& peer) {
-    // What is gathered at its place is posted there, and nobody would look for it elsewhere.
-    if (peer.is_gathering) peer.line->core().end_batch();
     unwatch(peer);
     Line line = std::move(*peer.line);
     peer.line.reset();
@@ -501,7 +479,6 @@ void Server::State::join(Peer& peer, const Hello& hello) {
         peers[known->second]->resumes) {
         // Its former channel may be here still: it has ended, or its client is done with it.
         Peer& former = *peers[known->second];
-        if (former.phase == Phase::moved) return send_on(peer, former, hello);
         if (former.line.has_value()) part(former, false);
         if (!grant(former, peer)) return;
         peer.line->pass();
@@ -517,10 +494,7 @@ void Server::State::join(Peer& peer, const Hello& hello) {
         --counts.away;
         former.since = base::Clock::now();
         former.max_answer = longest_answer(former, hello);
-        former.moves = hello.moves;
         former.batches = hello.batches && !former.line->is_wire();
-        // Who asked for this server knows that it is here.
-        if (!is_taking_over) settle(former);
         agree(former, hello);
         ++counts.resumed;
         welcome(former, true);
@@ -528,7 +502,7 @@ void Server::State::join(Peer& peer, const Hello& hello) {
     }
     if (!grant(peer, peer)) return;
     // First what may throw.
-    const std::uint32_t window = std::min(hello.window, options.max_window);
+    const std::uint32_t window = std::min(hello.window, options.tuning.max_window);
     const std::size_t room = std::bit_ceil(std::size_t{window});
     std::vector<std::uint64_t> deferred(room);
     std::vector<KeptAnswer> kept(hello.resumes ? room : 0);
@@ -543,9 +517,7 @@ void Server::State::join(Peer& peer, const Hello& hello) {
     peer.since = base::Clock::now();
     peer.session = session;
     peer.resumes = hello.resumes;
-    peer.moves = hello.moves;
     peer.batches = hello.batches && !peer.line->is_wire();
-    peer.balanced_at = hello.next_id - 1;
     peer.window = window;
     peer.mask = room - 1;
     peer.taken = hello.next_id - 1;
@@ -562,8 +534,8 @@ void Server::State::join(Peer& peer, const Hello& hello) {
 
 void Server::State::agree(Peer& peer, const Hello& hello) const noexcept {
     const bool is_limited = options.admission.budget.registered_bytes != connect::Budget::unlimited;
-    if (hello.reads_large && options.large.allowed && !is_limited && !peer.line->is_wire()) {
-        LargeMessages setting = options.large;
+    if (hello.reads_large && options.tuning.large.allowed && !is_limited && !peer.line->is_wire()) {
+        LargeMessages setting = options.tuning.large;
         setting.keeps_order = false;  // answers have none
         peer.line->agree(setting, Line::Excess::waits);
     }
@@ -624,7 +596,6 @@ void Server::State::part(Peer& peer, bool for_good) noexcept {
     peer.owed_part.set_anyhow(0);
     peer.is_plain = false;
     peer.batch_at = 0;
-    peer.leaving_for.reset();
     if (!for_good && peer.phase == Phase::joined && peer.resumes) {
         peer.phase = Phase::away;
         ++counts.away;
@@ -655,11 +626,6 @@ void Server::State::vacate(Peer& peer) noexcept {
         --counts.clients;
         crowd->leave();
         ++counts.left;
-        settle(peer);
-    } else if (peer.phase == Phase::moved) {
-        sessions.erase(peer.session.bits[0]);
-        mailboxes.withdraw(peer.id.place);
-        peer.held.reset();
     }
     if (unwanted) {
         for (const std::uint64_t id : peer.deferred) {
@@ -715,8 +681,6 @@ void Server::State::keep_house() {
         if (peer->line.has_value() && peer->is_fetching) look_after_fetching(*peer, now);
         if (peer->line.has_value()) peer->line->tidy();
     }
-    // Where there was no memory to look again sooner.
-    if (!leaving.empty() && !is_waiting_for_leaving) look_at_leaving();
     show();
 }
 
