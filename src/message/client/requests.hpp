@@ -22,7 +22,7 @@ class Requests : public ClientEnd {
     using ClientEnd::ClientEnd;
     using Call = detail::CallState;
 
-    /// Behind the first welcome: for so many requests at a time.
+    /// After the first welcome: for so many requests at a time.
     void make_window() {
         calls.set_up(options.window);
         if (options.resumes) copies_.set_up(calls.places());
@@ -139,7 +139,7 @@ class Requests : public ClientEnd {
         lays_batches_ = gathers_;
         if (ended == base::Status::ok) send_batch();
     }
-    /// Behind a welcome. What is stored is there at once, one by one: nothing is to be gathered.
+    /// After a welcome. What is stored is there at once, one by one: nothing is to be gathered.
     void note_batches(bool both_ends_take_them) noexcept {
         takes_batches = both_ends_take_them;
         gathers_ = takes_batches && options.gathers_requests && !core().stores;
@@ -301,7 +301,7 @@ class Requests : public ClientEnd {
         return base::Status::ok;
     }
     /// Where the next request of `size` bytes goes; null: `status` says why, `too_large`: it is to
-    /// go by itself, behind what was laid, which is sent.
+    /// go by itself, after what was laid, which is sent.
     [[gnu::always_inline]] std::byte* place_in_batch(std::size_t size, base::Status& status) {
         std::byte* const place = laid_.place_for(size);
         if (place != nullptr) [[likely]]
