@@ -1,7 +1,8 @@
 // Clients whose messages no scan of mailboxes finds by itself: something else tells of them, and
 // then the scan is told.
 //
-//   by wire     sockets, UC, UD, a shared buffer: the hosts of all wires tell who may have written.
+//   by wire     sockets, UC, UD, a shared buffer: the hosts of all wires tell which client may have
+//   written.
 //               Of what a program serves besides its clients (Server::serve_beside) a host tells,
 //               too
 //   by SEND     completions tell: of a shared receive queue, or of receives of the client's own

@@ -36,7 +36,7 @@ class Clients {
     /// The server is going: so do all connections, without a goodbye. In whichever thread.
     void end() noexcept;
 
-    /// After its hello. Its channel may be another client's then, who came back.
+    /// After its hello. If it has come back, its channel goes to the place that its session has.
     void join(Peer& peer, const Hello& hello);
     /// Its channel ends. `for_good`: and so does its session.
     void part(Peer& peer, bool for_good) noexcept;

@@ -13,8 +13,8 @@
 //             server does
 //
 // A client by wire (wire.hpp) has no ring to look at, and nobody rings. The hosts of all wires tell
-// who may have written (Arrivals), and the server finds such a place by the same scan as the
-// others, until a look has found nothing more. It is neither asleep nor awake.
+// which client may have written (Arrivals), and the server finds such a place by the same scan as
+// the others, until a look has found nothing more. It is neither asleep nor awake.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
-// How servers are made: what their options may be, how they find who has written, and what they
-// have before they listen.
+// How servers are made: what their options may be, how they find clients that have written, and
+// what they have before they listen.
 #include <algorithm>
 #include <bit>
 #include <chrono>
@@ -23,7 +23,7 @@ namespace millrace::message {
 
 namespace {
 
-/// Places for peers that are on their way in, beside those of clients.
+/// Places for peers that are on their way in, besides those of clients.
 constexpr std::uint32_t joining_places = 64;
 constexpr std::uint32_t most_clients = 65'536;
 constexpr std::uint32_t most_shared_receives = 32'768;

@@ -1,7 +1,7 @@
 // The state of a server: its parts, and how a request goes through them. Each part has what it
 // needs to itself, and asks the others for the rest.
 //
-//   Places          who is where, and how often a place was given (peer.hpp: one client)
+//   Places          which client is where, and how often a place was given (peer.hpp: one client)
 //   Turns           whose turn it is: the scan, and where it goes on
 //   Arrivals        clients that the scan does not find by itself: by wires, by SEND, hellos
 //   Announced       requests that the server READs
