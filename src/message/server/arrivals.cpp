@@ -32,11 +32,17 @@ class BesideHost final : public WireHost {
 };
 }  // namespace
 
-Arrivals::Arrivals(Server::State& server, std::unique_ptr<SharedReceives> shared, WireHosts wires)
+Arrivals::Arrivals(Server::State& server, std::unique_ptr<SharedReceives> shared, WireHosts wires,
+                   std::size_t places)
     : server_{server},
       shared_{std::move(shared)},
       wires_{std::move(wires)},
-      wires_every_{base::ticks_in(look_at_wires_every)} {}
+      wires_every_{base::ticks_in(look_at_wires_every)} {
+    by_send_.reserve(places);
+    // A host of sockets tells of some several times.
+    constexpr std::size_t most_told_at_once = 2048;
+    if (!wires_.all.empty()) told_.reserve(2 * places + most_told_at_once);
+}
 
 void Arrivals::join_hub() {
     if (shared_ != nullptr) {
@@ -52,17 +58,10 @@ void Arrivals::join_hub() {
 
 void Arrivals::serve_beside(int descriptor, std::function<bool()> look) {
     auto host = std::make_unique<BesideHost>(descriptor, std::move(look), beside_is_busy_);
-    have_room(wires_.all, wires_.all.size() + 1);
+    wires_.all.reserve(wires_.all.size() + 1);
     server_.hub.add(descriptor, [this] { look_for_wires(); });
     wires_.all.push_back(std::move(host));
     ++by_wire_;
-}
-
-void Arrivals::have_room_for(std::size_t places) {
-    have_room(by_send_, places);
-    // Of a host of sockets, some of them several times.
-    constexpr std::size_t most_told_at_once = 2048;
-    if (!wires_.all.empty()) have_room(told_, 2 * places + most_told_at_once);
 }
 
 void Arrivals::add(Peer& peer) {

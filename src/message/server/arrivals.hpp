@@ -30,11 +30,11 @@ namespace millrace::message {
 /// One thread: the server's.
 class Arrivals {
   public:
-    Arrivals(Server::State& server, std::unique_ptr<SharedReceives> shared, WireHosts wires);
+    Arrivals(Server::State& server, std::unique_ptr<SharedReceives> shared, WireHosts wires,
+             std::size_t places);
 
     /// From now on its hub hears what tells of clients.
     void join_hub();
-    void have_room_for(std::size_t places);
     /// A client's line begins, or ends, at its place.
     void add(Peer& peer);
     void remove(Peer& peer) noexcept;

@@ -106,8 +106,7 @@ void Clients::take(Newcomer newcomer) {
 }
 
 void Clients::add(Line line) {
-    Peer* const vacant =
-        server_.places.take_vacant([&](std::size_t places) { server_.have_room_for(places); });
+    Peer* const vacant = server_.places.take_vacant();
     if (vacant == nullptr) {
         base::log(base::LogLevel::warn, "message", "dismissed {}: too many are joining",
                   line.link().peer_name());

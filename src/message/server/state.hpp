@@ -63,8 +63,6 @@ struct Server::State : detail::Serving {
     }
     /// Throws Error (invalid_argument): it is another thread's.
     void check_thread(const char* attempted) const;
-    /// There may be so many places. No list of some of them throws from then on.
-    void have_room_for(std::size_t places_in_all);
 
     // --- serving
 
