@@ -59,7 +59,7 @@ Status Request::answer_alone(std::span<const std::byte> payload) {
     ++server.counts.answers;
     const SessionHead head = pack(SessionHeader{.id = header_.id, .kind = SessionKind::answer});
     stage_ = Stage::answered;
-    if (peer.line->try_send_here(head, payload) == Status::ok) [[likely]]
+    if (peer.line.ring()->try_send(head, payload) == Status::ok) [[likely]]
         return Status::ok;
     stage_ = Stage::open;
     return note_answered(server.give(peer, head, payload));
@@ -107,7 +107,7 @@ Status Request::claim(std::size_t size, std::span<std::byte>& room) {
             }
             server.send_answers();
         }
-        const Status status = peer.line->claim(session_head_bytes + size, room);
+        const Status status = peer.line.claim(session_head_bytes + size, room);
         if (status == Status::closed || status == Status::peer_lost) return Status::closed;
         is_kept_ = status != Status::ok;
         is_large_ = status == Status::too_large && peer.line->claim_large(size, room);
@@ -145,10 +145,10 @@ Status Request::commit(std::size_t size) {
     stage_ = Stage::answered;
     // The same place as before: nothing was laid since.
     std::span<std::byte> room;
-    (void)peer.line->claim(session_head_bytes + size, room);
+    (void)peer.line.claim(session_head_bytes + size, room);
     copy_two_words(room.data(), head);
     ++server.counts.answers;
-    return peer.line->commit(session_head_bytes + size) == Status::ok ? Status::ok : Status::closed;
+    return peer.line.commit(session_head_bytes + size) == Status::ok ? Status::ok : Status::closed;
 }
 
 Reply Request::defer() {
@@ -220,8 +220,8 @@ std::uint64_t Request::put_off_at() const noexcept {
                                                               const detail::HandlerRef& handler) {
     if (peer.resumes && std::erase(peer.unread, header.id) == 0) return;  // it was answered
     switch (peer.line->arrival()) {
-        case Line::Arrival::given_up: (void)answer(peer, header.id, Outcome::cancelled, {}); return;
-        case Line::Arrival::no_memory:
+        case Lane::Arrival::given_up: (void)answer(peer, header.id, Outcome::cancelled, {}); return;
+        case Lane::Arrival::no_memory:
             ++counts.overloaded;
             (void)answer(peer, header.id, Outcome::overloaded, {});
             return;
@@ -241,16 +241,17 @@ std::uint64_t Request::put_off_at() const noexcept {
     std::span<const std::byte> message;
     SessionHeader header;
     std::span<const std::byte> payload;
-    if (!peer.line->finds_whole(message) || !parse_request(message, header, payload) ||
+    if (!peer.line.ring()->finds_whole(message) || !parse_request(message, header, payload) ||
         header.id != peer.taken + 1 || header.behind >= peer.window || header.behind >= header.id)
         [[unlikely]]
         return visit_otherwise(peer, handler, budget);
     serve(peer, header, payload, handler);
     if (!peer.is_plain) [[unlikely]]
         return 1;
-    peer.line->pass(true);
+    RingLane& ring = *peer.line.ring();
+    ring.pass_at_leisure();
     if (!peer.is_paused) [[likely]]
-        mailboxes.served(peer.id.place, peer.line->core().reader);
+        mailboxes.served(peer.id.place, ring.awaited());
     return 1;
 }
 
@@ -288,7 +289,7 @@ std::size_t Server::State::serve_put_off(const detail::HandlerRef& handler, std:
 void Server::State::serve_put_off_one(Peer& peer, const PutOff& one,
                                       const detail::HandlerRef& handler) {
     if (is_draining) return decline(peer, one.header.id);
-    if (options.gather_turns > 1 && peer.line.has_value() && !peer.line->is_wire()) gather(peer);
+    if (options.gather_turns > 1 && peer.line.ring() != nullptr) gather(peer);
     handed_put_off_at = one.at;
     Request request = detail::RequestAccess::make(*this, peer, one.header, one.payload);
     detail::RequestAccess::mark_as_put_off(request, one.taken_at);
@@ -308,7 +309,7 @@ bool Server::State::serve_next_put_off(const detail::HandlerRef& handler) {
         } catch (const std::exception& error) {
             lose(*peer, error);
         }
-        if (peer->line.has_value() && peer->line->is_wire()) tell(*peer);
+        if (peer->line.network() != nullptr) tell(*peer);
         return true;
     }
     return false;
@@ -324,8 +325,8 @@ std::size_t Server::State::turn(const detail::HandlerRef& handler, std::size_t b
     if (shared != nullptr || !by_send.empty()) look_for_sends();
     if (!joining.empty()) [[unlikely]]
         look_for_hellos();
-    if (by_wire != 0 && wires_are_due()) [[unlikely]]
-        look_for_wires();
+    if (by_network != 0 && hosts_are_due()) [[unlikely]]
+        look_at_hosts();
     if (!fetching.empty()) [[unlikely]]
         (void)look_for_fetched();
     all_had_their_turn = false;
@@ -337,7 +338,7 @@ std::size_t Server::State::turn(const detail::HandlerRef& handler, std::size_t b
     all_had_their_turn = requests == 0 && budget != 0;
     if (!clogged.empty()) [[unlikely]]
         (void)flush_clogged();
-    if ((!gathering.empty() || (by_wire != 0 && options.gather_turns > 1)) &&
+    if ((!gathering.empty() || (by_network != 0 && options.gather_turns > 1)) &&
         (requests == 0 || ++gathered_turns >= options.gather_turns)) [[unlikely]]
         post_gathered();
     if (requests == 0 ? aside_is_due() : (++laps & 63) == 0) look_aside();
@@ -392,16 +393,16 @@ std::size_t Server::State::visit_otherwise(Peer& peer, const detail::HandlerRef&
     // By a byte, places may be found of clients who have left, or who are not to be served.
     if (!peer.line.has_value() || peer.is_paused) [[unlikely]]
         return 0;
-    if (!peer.line->is_wire()) [[likely]] {
+    RingLane* const ring = peer.line.ring();
+    if (ring != nullptr) [[likely]] {
         activate(peer);
         if (options.gather_turns > 1) [[unlikely]]
             gather(peer);
     }
     std::span<const std::byte> message;
     std::size_t requests = 0;
-    if (peer.is_plain && peer.batches &&
-        peer.line->look_at_front(message) == Line::Front::message) {
-        peer.line->ask_for_place();
+    if (peer.is_plain && peer.batches && ring->look_at_front(message) == RingLane::Front::message) {
+        ring->ask_for_place();
         SessionHeader header;
         std::span<const std::byte> entries;
         if (parse_here(message, header, entries) && header.kind == SessionKind::request_batch) {
@@ -410,7 +411,7 @@ std::size_t Server::State::visit_otherwise(Peer& peer, const detail::HandlerRef&
             return requests;
         }
     }
-    const Status status = peer.line->look(message);
+    const Status status = peer.line.look(message);
     switch (status) {
         case Status::ok: {
             const std::uint32_t generation = peer.id.generation;
@@ -418,17 +419,17 @@ std::size_t Server::State::visit_otherwise(Peer& peer, const detail::HandlerRef&
             if (taken == Taken::none) return requests;
             if (peer.id.generation != generation || !peer.line.has_value()) [[unlikely]]
                 return requests;
-            if (taken == Taken::message) peer.line->pass();
+            if (taken == Taken::message) peer.line.pass();
             break;
         }
         case Status::empty: count_vain_look(peer); break;
         case Status::too_large: {
             SessionHeader header;
             std::span<const std::byte> payload;
-            if (peer.line->arrival() == Line::Arrival::no_memory) {
+            if (peer.line->arrival() == Lane::Arrival::no_memory) {
                 (void)parse(message, header, payload);
                 take_fetched(peer, header, payload, handler);
-                peer.line->pass();
+                peer.line.pass();
                 break;
             }
             const bool is_parsed = parse(message, header, payload);
@@ -450,7 +451,7 @@ std::size_t Server::State::visit_otherwise(Peer& peer, const detail::HandlerRef&
             } else {
                 (void)answer(peer, header.id, Outcome::too_large, {});
             }
-            peer.line->pass();
+            peer.line.pass();
             break;
         }
         case Status::closed: part(peer, true); return 0;
@@ -462,9 +463,9 @@ std::size_t Server::State::visit_otherwise(Peer& peer, const detail::HandlerRef&
     return requests;
 }
 
-void Server::State::looked_at_wire(Peer& peer) {
-    if (peer.line->wire().has_more()) {
-        wires_have_more = true;
+void Server::State::looked_at_network(Peer& peer) {
+    if (peer.line.network()->has_more()) {
+        lanes_have_more = true;
         return tell(peer);
     }
     mailboxes.leave_out(peer.id.place);
@@ -476,23 +477,23 @@ void Server::State::looked_at_wire(Peer& peer) {
     }
 }
 
-bool Server::State::wires_are_due() noexcept {
+bool Server::State::hosts_are_due() noexcept {
     if (is_nested) return false;  // the hub has looked
-    const bool has_work = std::exchange(wires_have_more, false);
-    if (!has_work && (wires_are_busy || by_ring == 0)) return true;
-    return base::ticks() - wires_looked_at >= wires_every;
+    const bool has_work = std::exchange(lanes_have_more, false);
+    if (!has_work && (hosts_are_busy || by_ring == 0)) return true;
+    return base::ticks() - hosts_looked_at >= hosts_every;
 }
 
-void Server::State::look_for_wires() {
+void Server::State::look_at_hosts() {
     told.clear();
     beside_is_busy = false;
-    for (const auto& host : wires.all) host->look(told);
+    for (const auto& host : hosts.all) host->look(told);
     for (const std::uint32_t place : told) {
         if (peers[place]->line.has_value()) tell(*peers[place]);
     }
-    wires_are_busy = !told.empty() || beside_is_busy;
+    hosts_are_busy = !told.empty() || beside_is_busy;
     beside_was_busy |= beside_is_busy;
-    wires_looked_at = base::ticks();
+    hosts_looked_at = base::ticks();
 }
 
 Server::State::Taken Server::State::take(Peer& peer, std::span<const std::byte> message,
@@ -514,7 +515,7 @@ Server::State::Taken Server::State::take(Peer& peer, std::span<const std::byte> 
             serve(peer, header, payload, handler);
             return Taken::message;
         }
-        if (peer.line->arrival() != Line::Arrival::none) {
+        if (peer.line->arrival() != Lane::Arrival::none) {
             requests = 1;
             take_fetched(peer, header, payload, handler);
             return Taken::message;
@@ -536,7 +537,7 @@ Server::State::Taken Server::State::take(Peer& peer, std::span<const std::byte> 
         return take_announced(peer, header, payload) ? Taken::message : Taken::none;
     }
     if (header.kind == SessionKind::request_batch && peer.phase == Phase::joined && peer.batches &&
-        peer.line->arrival() == Line::Arrival::none) {
+        peer.line->arrival() == Lane::Arrival::none) {
         return take_batches(peer, header, payload, handler, budget, requests);
     }
     if (header.kind == SessionKind::cancel && peer.phase == Phase::joined) {
@@ -569,7 +570,7 @@ bool Server::State::serve_batch(Peer& peer, const SessionHeader& head,
     const std::size_t begun = std::exchange(peer.batch_at, 0);
     if (done >= count || (done == 0) != (begun == 0) || begun > entries.size() ||
         count > most_in_batch || head.behind >= head.id || head.behind + count > peer.window ||
-        !peer.line->core().hear_position(head.limit_us)) {
+        !peer.line.ring()->hear_position(head.limit_us)) {
         return false;
     }
     const std::uint64_t last = head.id + count - 1;
@@ -598,7 +599,7 @@ bool Server::State::serve_batch(Peer& peer, const SessionHeader& head,
         // served.
         note();
         if (peer.id.generation == generation && peer.line.has_value()) {
-            if (run.taken == last) peer.line->pass();
+            if (run.taken == last) peer.line.pass();
             mailboxes.remind(peer.id.place);
         }
         throw;
@@ -614,6 +615,7 @@ Server::State::Taken Server::State::take_batches(Peer& peer, SessionHeader head,
                                                  std::size_t budget, std::size_t& requests) {
     const std::size_t most = std::min<std::size_t>(budget, requests_of_a_visit);
     const Answering answering{*this, peer};
+    RingLane& ring = *peer.line.ring();
     std::span<const std::byte> message;
     // What its client laid where the ring ended goes on where it begins: it is one batch for it.
     do {
@@ -626,9 +628,9 @@ Server::State::Taken Server::State::take_batches(Peer& peer, SessionHeader head,
             return Taken::none;
         }
         if (peer.batch_at != 0) break;
-        peer.line->pass_batch();
+        ring.pass_batch();
     } while (requests != most && !peer.is_paused &&
-             peer.line->look_at_front(message) == Line::Front::message &&
+             ring.look_at_front(message) == RingLane::Front::message &&
              parse_here(message, head, entries) && head.kind == SessionKind::request_batch);
     send_answers();
     return Taken::passed;
@@ -852,7 +854,7 @@ std::string Server::explain() const {
             std::chrono::duration_cast<std::chrono::microseconds>(server.options.group_slice)
                 .count());
     }
-    for (const auto& host : server.wires.all) text += host->explain() + '\n';
+    for (const auto& host : server.hosts.all) text += host->explain() + '\n';
     if (server.options.transports.has_rdma()) {
         text += explain_protection(server.options, server.mailboxes.polling()) + '\n';
     }

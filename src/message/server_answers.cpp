@@ -182,12 +182,12 @@ void Server::State::take_replies() {
             lose(*peer, error);
         }
         // What is said to it goes when it is looked at.
-        if (peer->line.has_value() && peer->line->is_wire()) tell(*peer);
+        if (peer->line.network() != nullptr) tell(*peer);
     }
 }
 
 void Server::State::clog(Peer& peer) {
-    if (!peer.line->is_wire()) activate(peer);
+    if (peer.line.ring() != nullptr) activate(peer);
     counts.large += peer.line->count_announced();
     if (!peer.is_clogged) {
         peer.is_clogged = true;
@@ -230,18 +230,18 @@ bool Server::State::flush_clogged() {
                 status = Status::ok;
             }
         }
-        if (status == Status::full && peer.is_paused && peer.line->is_wire()) {
+        if (status == Status::full && peer.is_paused && peer.line.network() != nullptr) {
             // No look tells of its end, as nothing is taken from it.
-            const Status end = peer.line->wire().end_of_peer();
+            const Status end = peer.line.network()->end_of_peer();
             if (end != Status::ok) status = end;
         }
         const bool is_there = peer.line.has_value();
         if (is_there && peer.is_paused && !peer.leaving_for.has_value() && may_go_on(peer)) {
             peer.is_paused = false;
-            if (peer.line->is_wire()) {
+            if (peer.line.ring() == nullptr) {
                 tell(peer);
             } else {
-                mailboxes.looked(peer.id.place, peer.line->core().reader);
+                mailboxes.looked(peer.id.place, peer.line.ring()->awaited());
                 mailboxes.remind(peer.id.place);
             }
         }

@@ -18,10 +18,10 @@ std::size_t Server::State::expect(std::size_t place, std::size_t end,
         Peer& peer = *peers[place];
         if (!peer.line.has_value() || peer.is_paused) continue;
         std::span<const std::byte> message;
-        if (peer.line->is_wire()) {
+        if (peer.line.network() != nullptr) {
             // What it says stays until a visit passes it, and so does an end.
             if (peer.line->look(message) != Status::ok) continue;
-        } else if (peer.line->look_at_front(message) != Line::Front::message) {
+        } else if (peer.line.ring()->look_at_front(message) != RingLane::Front::message) {
             continue;  // one in pieces, say: its visit puts it together
         }
         SessionHeader header;
@@ -63,7 +63,7 @@ std::byte* Server::State::place_in_next_batch(Peer& peer, std::uint64_t id, std:
     send_answers();
     if (size > longest_entry) return nullptr;
     std::span<std::byte> room;
-    const Status status = peer.line->claim_batch(batch_bytes(size), room);
+    const Status status = peer.line.ring()->claim_batch(batch_bytes(size), room);
     if (status != Status::ok) return nullptr;
     answers.open(room, id,
                  peer.resumes ? std::nullopt
@@ -76,11 +76,11 @@ void Server::State::commit_answers() noexcept {
     if (!answers.is_open()) return;
     if (answers.is_empty()) return answers.drop();
     const std::uint64_t first = answers.first();
-    const std::size_t size = answers.close({.id = first,
-                                            .kind = SessionKind::answer_batch,
-                                            .limit_us = answered->line->core().say_position()});
+    RingLane& ring = *answered->line.ring();
+    const std::size_t size = answers.close(
+        {.id = first, .kind = SessionKind::answer_batch, .limit_us = ring.say_position()});
     // That the connection has ended is found by the next look.
-    (void)answered->line->commit_batch(size);
+    (void)ring.commit_batch(size);
 }
 
 void Server::State::send_answers() {
@@ -92,18 +92,18 @@ void Server::State::gather(Peer& peer) {
     if (peer.is_gathering) return;
     // First what may throw: who does not stand there is never posted for.
     gathering.push_back(peer.id.place);
-    peer.line->core().begin_batch();
+    peer.line.ring()->gather();
     peer.is_gathering = true;
 }
 
 void Server::State::post_gathered() noexcept {
     gathered_turns = 0;
-    for (const auto& host : wires.all) host->post_gathered();
+    for (const auto& host : hosts.all) host->post_gathered();
     for (const std::uint32_t place : gathering) {
         Peer& peer = *peers[place];
         peer.is_gathering = false;
         // It may have left, and another one may have come, for whom nothing was gathered.
-        if (peer.line.has_value() && !peer.line->is_wire()) peer.line->core().end_batch();
+        if (RingLane* const ring = peer.line.ring(); ring != nullptr) ring->post_gathered();
     }
     gathering.clear();
 }

@@ -34,8 +34,9 @@ constexpr std::chrono::seconds hello_patience{5};
 constexpr std::chrono::milliseconds house_period{500};
 constexpr std::chrono::milliseconds least_house_period{20};
 constexpr std::uint32_t most_clients = 65'536;
-/// Beside clients by ring, who are looked at by a few loads, a look for wires is a system call.
-constexpr std::chrono::microseconds look_at_wires_every{5};
+/// Beside clients by ring, who are looked at by a few loads, a look at the hosts of others is a
+/// system call.
+constexpr std::chrono::microseconds look_at_hosts_every{5};
 constexpr std::uint32_t most_shared_receives = 32'768;
 constexpr std::uint32_t most_at_once = 64;
 constexpr std::chrono::seconds longest_slice{1};
@@ -126,13 +127,13 @@ ChannelOptions channel_options_of(const ServerOptions& options) {
 
 const Service server_service{"message server", 5};
 
-Server::State::State(std::unique_ptr<SharedReceives> its_receives, WireHosts its_wires,
+Server::State::State(std::unique_ptr<SharedReceives> its_receives, LaneHosts its_hosts,
                      connect::Listener its_listener, ServerOptions chosen, Polling polling,
                      std::shared_ptr<Crowd> its_crowd, std::uint32_t its_number)
     : options{std::move(chosen)},
       channel_options{channel_options_of(options)},
       shared{std::move(its_receives)},
-      wires{std::move(its_wires)},
+      hosts{std::move(its_hosts)},
       hub{connect::Hub::Options{.wait = base::WaitPolicy::blocking()}},
       listener{std::move(its_listener)},
       crowd{std::move(its_crowd)},
@@ -143,7 +144,7 @@ Server::State::State(std::unique_ptr<SharedReceives> its_receives, WireHosts its
                     ? &channel_options.endpoint->protection_domain()
                     : nullptr},
       replies{std::make_shared<detail::ReplyQueue>(hub)},
-      wires_every{base::ticks_in(look_at_wires_every)},
+      hosts_every{base::ticks_in(look_at_hosts_every)},
       slice_ticks{base::ticks_in(options.group_slice)},
       look_every{base::ticks_in(std::chrono::milliseconds{1})},
       spin_ticks{base::ticks_in(options.wait.spin)},
@@ -156,8 +157,8 @@ Server::State::State(std::unique_ptr<SharedReceives> its_receives, WireHosts its
             look_for_sends();
         });
     }
-    for (const auto& host : wires.all) {
-        hub.add(host->descriptor(), [this] { look_for_wires(); });
+    for (const auto& host : hosts.all) {
+        hub.add(host->descriptor(), [this] { look_at_hosts(); });
     }
     hub.every(std::clamp<std::chrono::nanoseconds>(options.session_patience, least_house_period,
                                                    house_period),
@@ -170,12 +171,14 @@ Server::State::State(std::unique_ptr<SharedReceives> its_receives, WireHosts its
 }
 
 namespace {
-/// What a server serves beside its clients, looked at as often as a wire.
-class BesideHost final : public WireHost {
+/// What a server serves beside its clients, looked at as often as a host.
+class BesideHost final : public LaneHost {
   public:
     BesideHost(int descriptor, std::function<bool()> look, bool& is_busy)
         : descriptor_{descriptor}, look_{std::move(look)}, is_busy_{&is_busy} {}
-    std::unique_ptr<Wire> meet(connect::Link) override { return nullptr; }  // no link is of it
+    std::unique_ptr<NetworkLane> meet(connect::Link) override {
+        return nullptr;
+    }  // no link is of it
     void look(std::vector<std::uint32_t>&) override { *is_busy_ |= look_(); }
     [[nodiscard]] int descriptor() const noexcept override { return descriptor_; }
     void rest() noexcept override {}
@@ -192,10 +195,10 @@ class BesideHost final : public WireHost {
 
 void Server::State::serve_beside(int descriptor, std::function<bool()> look) {
     auto host = std::make_unique<BesideHost>(descriptor, std::move(look), beside_is_busy);
-    have_room(wires.all, wires.all.size() + 1);
-    hub.add(descriptor, [this] { look_for_wires(); });
-    wires.all.push_back(std::move(host));
-    ++by_wire;
+    have_room(hosts.all, hosts.all.size() + 1);
+    hub.add(descriptor, [this] { look_at_hosts(); });
+    hosts.all.push_back(std::move(host));
+    ++by_network;
 }
 
 Server::State::~State() {
@@ -227,7 +230,7 @@ struct Made {
     Made(const ServerOptions& options, const ChannelOptions& channel,
          const std::shared_ptr<HeldBytes>& held)
         : link{link_options(channel, {options.service, server_service.version})},
-          wires{options, link, held} {
+          hosts{options, link, held} {
         link.protocol = options.protocol;
         link.accepted = options.transports;
         if (options.receives == Receives::shared) {
@@ -242,7 +245,7 @@ struct Made {
         }
     }
     connect::LinkOptions link;
-    WireHosts wires;
+    LaneHosts hosts;
     std::unique_ptr<SharedReceives> shared;
 };
 
@@ -329,7 +332,7 @@ std::vector<Server> Server::listen_together(
         }
         run_on(cores, [&] {
             state = std::make_unique<State>(
-                std::move(made[number].shared), std::move(made[number].wires),
+                std::move(made[number].shared), std::move(made[number].hosts),
                 std::move(listeners[number]), std::move(own), polling.polling, crowd,
                 static_cast<std::uint32_t>(number));
         });
@@ -346,16 +349,17 @@ void Server::State::accept() {
 std::optional<Server::State::Newcomer> Server::State::try_accept() {
     try {
         return connect::try_accept_set_up(listener, [this](connect::Link link) -> Newcomer {
-            if (is_by_wire(options, link.transport())) return Newcomer{std::move(link)};
+            if (has_no_rings(options, link.transport())) return Newcomer{std::move(link)};
             // The peer's word is here already, so nothing is waited for.
-            auto core = set_up_accepted(std::move(link), channel_options, base::Deadline::now(),
-                                        {.receives_by_send = options.requests_by_send,
-                                         .sends_by_send = options.answers_by_send,
-                                         .slot_bytes = options.slot_bytes,
-                                         .shared = shared.get()});
-            core->readiness = readiness_of(*core);
-            return Line{std::move(core), options.max_request_bytes + session_head_bytes,
-                        crowd->held()};
+            auto ring = std::make_unique<RingLane>(
+                set_up_accepted(std::move(link), channel_options, base::Deadline::now(),
+                                {.receives_by_send = options.requests_by_send,
+                                 .sends_by_send = options.answers_by_send,
+                                 .slot_bytes = options.slot_bytes,
+                                 .shared = shared.get()}),
+                options.max_request_bytes + session_head_bytes, crowd->held());
+            (void)ring->watch(options.wait.spin);
+            return AnyLane{std::move(ring)};
         });
     } catch (const std::exception& error) {
         base::log(base::LogLevel::warn, "message", "{}", error.what());
@@ -366,19 +370,13 @@ std::optional<Server::State::Newcomer> Server::State::try_accept() {
 void Server::State::take(Newcomer newcomer) {
     try {
         if (auto* const link = std::get_if<connect::Link>(&newcomer)) {
-            add(Line{wires.meet(std::move(*link))});
+            add(AnyLane{hosts.meet(std::move(*link))});
         } else {
-            add(std::move(std::get<Line>(newcomer)));
+            add(std::move(std::get<AnyLane>(newcomer)));
         }
     } catch (const std::exception& error) {
         base::log(base::LogLevel::warn, "message", "{}", error.what());
     }
-}
-
-std::unique_ptr<connect::Readiness> Server::State::readiness_of(Channel::Core& core) const {
-    auto made = std::make_unique<connect::Readiness>(core.link.news(), options.wait.spin);
-    made->hush();
-    return made;
 }
 
 void Server::State::make_place() {
@@ -388,7 +386,7 @@ void Server::State::make_place() {
     }
     // Of a host of sockets, some of them several times.
     constexpr std::size_t most_told_at_once = 2048;
-    if (!wires.all.empty()) have_room(told, 2 * size + most_told_at_once);
+    if (!hosts.all.empty()) have_room(told, 2 * size + most_told_at_once);
     peers.push_back(std::make_unique<Peer>(static_cast<std::uint32_t>(size - 1), number));
 }
 
@@ -408,11 +406,11 @@ Server::State::Peer* Server::State::vacant_place() {
     return peers[place].get();
 }
 
-Server::State::Peer* Server::State::add(Line line) {
+Server::State::Peer* Server::State::add(AnyLane line) {
     Peer* const vacant = vacant_place();
     if (vacant == nullptr) {
         base::log(base::LogLevel::warn, "message", "dismissed {}: too many are joining",
-                  line.link().peer_name());
+                  line->link().peer_name());
         return nullptr;
     }
     Peer& peer = *vacant;
@@ -422,9 +420,9 @@ Server::State::Peer* Server::State::add(Line line) {
     peer.begun = {};
     peer.owed_part = HeldPart{crowd->held()};
     peer.kept_part = HeldPart{crowd->held()};
-    peer.line.emplace(std::move(line));
+    peer.line = std::move(line);
     try {
-        if (!peer.line->is_wire()) joining.push_back(peer.id.place);
+        if (peer.line.ring() != nullptr) joining.push_back(peer.id.place);
         watch(peer);
     } catch (...) {
         peer.line.reset();
@@ -437,59 +435,56 @@ Server::State::Peer* Server::State::add(Line line) {
 void Server::State::look_for_hellos() noexcept {
     std::erase_if(joining, [&](std::uint32_t place) {
         const Peer& peer = *peers[place];
-        if (peer.phase != Phase::joining || peer.line->is_wire()) return true;
-        mailboxes.looked(place, peer.line->core().reader);
+        if (peer.phase != Phase::joining || peer.line.ring() == nullptr) return true;
+        mailboxes.looked(place, peer.line.ring()->awaited());
         return false;
     });
 }
 
 void Server::State::watch(Peer& peer) {
-    if (peer.line->is_wire()) {
-        ++by_wire;
-        peer.line->wire().server_place = peer.id.place;
+    RingLane* const ring = peer.line.ring();
+    if (ring == nullptr) {
+        ++by_network;
+        peer.line->set_place(peer.id.place);
         return tell(peer);
     }
-    Channel::Core& core = peer.line->core();
-    peer.readiness = core.readiness != nullptr ? std::move(core.readiness) : readiness_of(core);
-    peer.member = hub.add(peer.readiness->descriptor(), [this, &peer] { became_readable(peer); });
+    peer.member = hub.add(ring->watch(options.wait.spin), [this, &peer] { became_readable(peer); });
     ++by_ring;
-    core.server_place = peer.id.place;
-    core.is_told = false;
-    if (core.incoming.has_value() && shared == nullptr && mailboxes.polling() == Polling::dense &&
+    ring->set_place(peer.id.place);
+    if (ring->comes_by_send() && shared == nullptr && mailboxes.polling() == Polling::dense &&
         !peer.is_by_send) {
         peer.is_by_send = true;
         by_send.push_back(peer.id.place);
     }
-    mailboxes.looked(peer.id.place, core.reader);
+    mailboxes.looked(peer.id.place, ring->awaited());
     mailboxes.remind(peer.id.place);
     activate(peer);
 }
 
-Line Server::State::take_line(Peer& peer) {
+AnyLane Server::State::take_line(Peer& peer) {
     // What is gathered at its place is posted there, and nobody would look for it elsewhere.
-    if (peer.is_gathering) peer.line->core().end_batch();
+    if (peer.is_gathering) peer.line.ring()->post_gathered();
     unwatch(peer);
-    Line line = std::move(*peer.line);
-    peer.line.reset();
-    return line;
+    return std::move(peer.line);
 }
 
 void Server::State::unwatch(Peer& peer) noexcept {
     mailboxes.leave_out(peer.id.place);
-    if (peer.line->is_wire()) {
-        --by_wire;
-        peer.line->wire().server_place = Wire::no_place;
-        return;
+    RingLane* const ring = peer.line.ring();
+    if (ring == nullptr) {
+        --by_network;
+        return peer.line->set_place(Lane::no_place);
     }
     --by_ring;
     hub.remove(peer.member);
-    peer.readiness.reset();
+    ring->unwatch();
 }
 
 namespace {
 [[nodiscard]] std::uint64_t longest_answer(const Server::State::Peer& peer, const Hello& hello) {
-    if (!peer.line->is_wire()) return hello.max_answer;
-    return std::min<std::uint64_t>(hello.max_answer, Wire::largest_message - session_head_bytes);
+    if (peer.line.ring() != nullptr) return hello.max_answer;
+    return std::min<std::uint64_t>(hello.max_answer,
+                                   NetworkLane::largest_message - session_head_bytes);
 }
 }  // namespace
 
@@ -505,7 +500,7 @@ void Server::State::join(Peer& peer, const Hello& hello) {
         if (former.line.has_value()) part(former, false);
         if (!grant(former, peer)) return;
         peer.line->pass();
-        former.line.emplace(take_line(peer));
+        former.line = take_line(peer);
         vacate(peer);
         try {
             watch(former);
@@ -518,7 +513,7 @@ void Server::State::join(Peer& peer, const Hello& hello) {
         former.since = base::Clock::now();
         former.max_answer = longest_answer(former, hello);
         former.moves = hello.moves;
-        former.batches = hello.batches && !former.line->is_wire();
+        former.batches = hello.batches && former.line.ring() != nullptr;
         // Who asked for this server knows that it is here.
         if (!is_taking_over) settle(former);
         agree(former, hello);
@@ -544,14 +539,14 @@ void Server::State::join(Peer& peer, const Hello& hello) {
     peer.session = session;
     peer.resumes = hello.resumes;
     peer.moves = hello.moves;
-    peer.batches = hello.batches && !peer.line->is_wire();
+    peer.batches = hello.batches && peer.line.ring() != nullptr;
     peer.balanced_at = hello.next_id - 1;
     peer.window = window;
     peer.mask = room - 1;
     peer.taken = hello.next_id - 1;
     peer.acknowledged = hello.next_id;
     peer.max_answer = longest_answer(peer, hello);
-    peer.is_plain = !peer.resumes && !peer.line->is_wire();
+    peer.is_plain = !peer.resumes && peer.line.ring() != nullptr;
     agree(peer, hello);
     peer.deferred = std::move(deferred);
     peer.kept = std::move(kept);
@@ -562,22 +557,22 @@ void Server::State::join(Peer& peer, const Hello& hello) {
 
 void Server::State::agree(Peer& peer, const Hello& hello) const noexcept {
     const bool is_limited = options.admission.budget.registered_bytes != connect::Budget::unlimited;
-    if (hello.reads_large && options.large.allowed && !is_limited && !peer.line->is_wire()) {
+    if (hello.reads_large && options.large.allowed && !is_limited && peer.line.ring() != nullptr) {
         LargeMessages setting = options.large;
         setting.keeps_order = false;  // answers have none
-        peer.line->agree(setting, Line::Excess::waits);
+        peer.line.ring()->agree(setting, RingLane::Excess::waits);
     }
 }
 
 bool Server::State::grant(Peer& peer, Peer& newcomer) {
     peer.box = {};
     // Completions stand in for the byte of requests by SEND.
-    if (mailboxes.polling() != Polling::dense || newcomer.line->is_wire() ||
-        newcomer.line->core().incoming.has_value()) {
+    const RingLane* const ring = newcomer.line.ring();
+    if (mailboxes.polling() != Polling::dense || ring == nullptr || ring->comes_by_send()) {
         return true;
     }
     try {
-        peer.box = mailboxes.grant(peer.id.place, newcomer.line->core().link.protection_domain());
+        peer.box = mailboxes.grant(peer.id.place, newcomer.line->link().protection_domain());
         return true;
     } catch (const base::Error& error) {
         refuse(newcomer, error.what());
@@ -591,12 +586,12 @@ void Server::State::welcome(Peer& peer, bool resumed) {
                  .client = peer.id.place,
                  .generation = peer.id.generation,
                  .window = peer.window,
-                 .polling = peer.line->is_wire() ? Polling::flag : mailboxes.polling(),
+                 .polling = peer.line.ring() == nullptr ? Polling::flag : mailboxes.polling(),
                  .mailbox = peer.box.address,
                  .mailbox_rkey = peer.box.rkey,
                  .server = number,
                  .max_request = options.max_request_bytes,
-                 .reads_large = !peer.line->is_wire() && peer.line->has_agreed(),
+                 .reads_large = peer.line->has_agreed(),
                  .batches = peer.batches};
     (void)peer.line->send(pack(SessionHeader{.kind = SessionKind::welcome}), pack(word));
     sent(peer);

@@ -38,7 +38,7 @@ bool Server::State::take_announced(Peer& peer, const SessionHeader& header,
     const bool is_too_large = from->length > options.max_request_bytes;
     const bool is_declined = is_draining || counts.pending >= options.max_pending;
     const bool is_wanted = is_due && !is_too_large && !is_declined;
-    if (!(is_wanted ? peer.line->fetch(header, *from) : peer.line->decline())) {
+    if (!(is_wanted ? peer.line.ring()->fetch(header, *from) : peer.line.ring()->decline())) {
         misbehaved(peer, "more announcements than are allowed at a time");
         return false;
     }

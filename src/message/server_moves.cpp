@@ -79,8 +79,8 @@ void Crowd::shift(std::uint32_t from, std::uint32_t to, std::uint64_t load) {
 
 namespace {
 [[nodiscard]] bool may_move(Server::State& server, Server::State::Peer& peer) noexcept {
-    return peer.phase == Server::State::Phase::joined && peer.line.has_value() && peer.moves &&
-           !peer.line->is_wire() && server.shared == nullptr;
+    return peer.phase == Server::State::Phase::joined && peer.line.ring() != nullptr &&
+           peer.moves && server.shared == nullptr;
 }
 /// Nobody owes it anything, nor it anybody.
 [[nodiscard]] bool is_settled(const Server::State::Peer& peer) noexcept {
@@ -144,7 +144,7 @@ void Server::State::stay(Peer& peer) noexcept {
     peer.leaving_for.reset();
     if (!peer.is_paused) return;
     peer.is_paused = false;
-    mailboxes.looked(peer.id.place, peer.line->core().reader);
+    mailboxes.looked(peer.id.place, peer.line.ring()->awaited());
     mailboxes.remind(peer.id.place);
 }
 
@@ -159,17 +159,13 @@ void Server::State::send_off(Peer& peer) {
         unwanted(peer.id, 0);
     }
     // Awake, as who has just joined is: it rings for nobody.
-    Channel::Core& core = peer.line->core();
-    peer.readiness->end(*core.sleeper);
-    core.sleeper->retract();
-    core.falls_asleep = false;
+    peer.line.ring()->wake();
     unwatch(peer);
     peer.id.generation += 1;  // for the handler it has left
     peer.held = peer.line->link().shared_endpoint();
-    moving->line.emplace(std::move(*peer.line));
+    moving->line = std::move(peer.line);
     moving->session = static_cast<Session&&>(peer);
     moving->from = peer.id;
-    peer.line.reset();
     peer.session = moving->session.session;
     peer.resumes = moving->session.resumes;
     peer.phase = Phase::moved;
@@ -189,15 +185,13 @@ void Server::State::send_off(Peer& peer) {
 }
 
 void Server::State::take_in(Peer& peer, Moving& moving) {
-    peer.line.emplace(std::move(*moving.line));
+    peer.line = std::move(moving.line);
     try {
         watch(peer);
     } catch (...) {
-        moving.line.emplace(std::move(*peer.line));
-        peer.line.reset();
+        moving.line = std::move(peer.line);
         throw;
     }
-    moving.line.reset();
     static_cast<Session&>(peer) = std::move(moving.session);
     peer.phase = Phase::joined;
     peer.since = base::Clock::now();
@@ -224,9 +218,9 @@ void Server::State::arrive(const std::shared_ptr<Moving>& moving) {
         if (peer == nullptr) return send_back(moving, "it has no place");
         peer->phase = Phase::joining;
         peer->came_from = moving->from;
-        Channel::Core& core = moving->line->core();
-        const bool has_byte = mailboxes.polling() == Polling::dense && !core.incoming.has_value();
-        peer->box = has_byte ? mailboxes.grant(peer->id.place, core.link.protection_domain())
+        RingLane& ring = *moving->line.ring();
+        const bool has_byte = mailboxes.polling() == Polling::dense && !ring.comes_by_send();
+        peer->box = has_byte ? mailboxes.grant(peer->id.place, ring.link().protection_domain())
                              : verbs::RemoteAddress{};
         sessions.emplace(moving->session.session.bits[0], peer->id.place);
         take_in(*peer, *moving);
@@ -307,11 +301,11 @@ void Server::State::give_up_place(ClientId former) noexcept {
 
 void Server::State::send_on(Peer& newcomer, const Peer& former, const Hello& hello) {
     // First what may throw.
-    const auto line = std::make_shared<std::optional<Line>>();
+    const auto line = std::make_shared<AnyLane>();
     std::function<void(State&)> arrival = [line, hello](State& server) {
-        server.take_over(**line, hello);
+        server.take_over(std::move(*line), hello);
     };
-    line->emplace(take_line(newcomer));
+    *line = take_line(newcomer);
     vacate(newcomer);
     // If that server is gone, the client finds that its connection has ended, and so is its
     // session.
@@ -323,8 +317,8 @@ void Server::State::send_on(Peer& newcomer, const Peer& former, const Hello& hel
     }
 }
 
-void Server::State::take_over(Line& line, const Hello& hello) {
-    line.link().count_for(number);
+void Server::State::take_over(AnyLane line, const Hello& hello) {
+    line->link().count_for(number);
     Peer* const peer = add(std::move(line));
     if (peer == nullptr) return;
     const std::uint32_t generation = peer->id.generation;

@@ -37,42 +37,35 @@ void Server::State::look_at_kernel() {
 }
 
 void Server::State::became_readable(Peer& peer) {
-    Channel::Core& core = peer.line->core();
+    RingLane& ring = *peer.line.ring();
     // It rings no more from here on, so it is looked at.
-    if (!peer.readiness->end(*core.sleeper)) {
-        core.sleeper->retract();  // what came without an announcement is taken, too
-        (void)core.link.peer_now();
-    }
-    core.falls_asleep = false;
-    peer.readiness->hush();
+    ring.wake();
     activate(peer);
-    if (!peer.is_paused) mailboxes.looked(peer.id.place, core.reader);
+    if (!peer.is_paused) mailboxes.looked(peer.id.place, ring.awaited());
     mailboxes.remind(peer.id.place);
-    if (core.link.peer_so_far() == connect::PeerState::alive) return;
+    if (ring.link().peer_so_far() == connect::PeerState::alive) return;
     // What it sent before its end is served before it.
     if (peer.line->has_fetched()) return tell(peer);
-    Piece piece;
-    const Status status = core.find_piece(piece, true);
+    const Status status = ring.look_around();
     if (status == Status::closed) return part(peer, true);
     if (status == Status::peer_lost) return part(peer, false);
-    if (!peer.is_paused) mailboxes.looked(peer.id.place, core.reader);
+    if (!peer.is_paused) mailboxes.looked(peer.id.place, ring.awaited());
 }
 
 void Server::State::look_aside() noexcept {
     if (active.empty()) return;
     if (++aside >= active.size()) aside = 0;
     Peer& peer = *peers[active[aside]];
-    if (!peer.line.has_value() || peer.is_paused || peer.line->is_wire()) return;
-    if (peer.line->has_fetched()) return tell(peer);
-    Channel::Core& core = peer.line->core();
-    Piece piece;
-    switch (core.find_piece(piece, true)) {
+    RingLane* const ring = peer.line.ring();
+    if (ring == nullptr || peer.is_paused) return;
+    if (ring->has_fetched()) return tell(peer);
+    switch (ring->look_around()) {
         case Status::closed: return part(peer, true);
         case Status::peer_lost: return part(peer, false);
         default: break;
     }
     // A client that forgot its byte, or found no room in its send queue for it, is served as well.
-    mailboxes.looked(peer.id.place, core.reader);
+    mailboxes.looked(peer.id.place, ring->awaited());
 }
 
 void Server::State::look_for_sends() {
@@ -80,43 +73,39 @@ void Server::State::look_for_sends() {
         shared->poll();
         for (const std::uint32_t place : shared->told()) {
             Peer& peer = *peers[place];
-            if (!peer.line.has_value() || peer.line->is_wire()) continue;
-            Channel::Core& core = peer.line->core();
-            core.is_told = false;
+            if (peer.line.ring() == nullptr) continue;
             if (!peer.is_active) {
                 became_readable(peer);
             } else if (!peer.is_paused) {
-                mailboxes.looked(place, core.reader);
+                mailboxes.looked(place, peer.line.ring()->awaited());
             }
         }
     }
     for (std::size_t i = 0; i < by_send.size();) {
         Peer& peer = *peers[by_send[i]];
-        if (!peer.line.has_value() || peer.line->is_wire() ||
-            (!peer.line->core().incoming.has_value() && !peer.came_from.has_value())) [[unlikely]] {
+        const RingLane* const ring = peer.line.ring();
+        if (ring == nullptr || (!ring->comes_by_send() && !peer.came_from.has_value()))
+            [[unlikely]] {
             peer.is_by_send = false;
             by_send[i] = by_send.back();
             by_send.pop_back();
             continue;
         }
-        if (!peer.is_paused) mailboxes.looked(by_send[i], peer.line->core().reader);
+        if (!peer.is_paused) mailboxes.looked(by_send[i], ring->awaited());
         ++i;
     }
 }
 
 void Server::State::note_found(const Peer& peer) noexcept {
     // What comes otherwise is not to be seen in a ring.
-    if (shared != nullptr || !peer.line.has_value() || peer.line->is_wire()) return hot.forget();
+    if (shared != nullptr || peer.line.ring() == nullptr) return hot.forget();
     hot.found(peer.id.place);
 }
 
 bool Server::State::is_at_hot_place(const Peer& peer) noexcept {
     // Who was there may have left.
-    if (!peer.line.has_value() || peer.line->is_wire() || peer.is_paused) return false;
-    const Channel::Core& core = peer.line->core();
-    if (!core.reader.arriving()) return false;
-    std::uint64_t header;
-    return core.incoming.has_value() || core.reader.front(header);
+    const RingLane* const ring = peer.line.ring();
+    return ring != nullptr && !peer.is_paused && ring->seems_to_have_frame();
 }
 
 bool Server::State::has_message_of_hot() noexcept {
@@ -140,8 +129,8 @@ bool Server::State::has_message() {
     if (!joining.empty()) [[unlikely]]
         look_for_hellos();
     if (!fetching.empty() && look_for_fetched()) return true;
-    if (by_wire != 0 && (by_ring == 0 || base::ticks() - wires_looked_at >= wires_every)) {
-        look_for_wires();
+    if (by_network != 0 && (by_ring == 0 || base::ticks() - hosts_looked_at >= hosts_every)) {
+        look_at_hosts();
     }
     // In the order of a lap, which then begins at what is found: nobody before it has written.
     const std::size_t begin = cursor < in_use ? cursor : 0;
@@ -162,14 +151,10 @@ std::size_t Server::State::find_message(std::size_t from, std::size_t to) {
     if (mailboxes.polling() == Polling::dense) return place;
     // A frame of which a part has landed is none: its client rings, or it is looked at by a nap.
     for (; place != to; place = mailboxes.next(place + 1, to)) {
-        std::uint64_t header;
-        if (peers[place]->line->is_wire()) break;
-        Channel::Core& core = peers[place]->line->core();
-        if (core.incoming.has_value() && core.incoming->empty()) {
-            core.poll_receives();
-            mailboxes.looked(place, core.reader);
-        }
-        if (core.reader.front(header)) break;
+        RingLane* const ring = peers[place]->line.ring();
+        if (ring == nullptr) break;
+        if (ring->poll_sends()) mailboxes.looked(place, ring->awaited());
+        if (ring->has_frame()) break;
     }
     return place;
 }
@@ -178,36 +163,32 @@ void Server::State::fall_asleep() {
     std::size_t stay = 0;
     for (const std::uint32_t place : active) {
         Peer& peer = *peers[place];
-        const bool is_ring = peer.line.has_value() && !peer.line->is_wire();
-        if (is_ring && (peer.is_paused || !peer.line->is_clear())) {
+        RingLane* const ring = peer.line.ring();
+        if (ring != nullptr && (peer.is_paused || !ring->is_clear())) {
             // Its room is asked for, and its messages, if any, are not to be told of.
             active[stay++] = place;
             continue;
         }
         peer.is_active = false;
-        if (!is_ring) continue;
-        Channel::Core& core = peer.line->core();
-        core.wants_room = false;
-        core.readiness = std::move(peer.readiness);
-        core.rest();
-        peer.readiness = std::move(core.readiness);
-        mailboxes.looked(place, core.reader);
+        if (ring == nullptr) continue;
+        ring->fall_asleep();
+        mailboxes.looked(place, ring->awaited());
     }
     active.resize(stay);
     if (shared != nullptr) (void)shared->completions().arm();
-    for (const auto& host : wires.all) host->rest();
+    for (const auto& host : hosts.all) host->rest();
     show();
     // Behind it comes a look.
-    wires_looked_at = base::ticks() - wires_every;
+    hosts_looked_at = base::ticks() - hosts_every;
 }
 
 void Server::State::ask_for_frames() const noexcept {
     if (in_use == 0) return;
     const std::size_t last = (cursor == 0 ? in_use : cursor) - 1;
     if (mailboxes.polling() != Polling::dense) return mailboxes.ask_for_second_lines(in_use, last);
-    const Peer& peer = *peers[last];
-    if (active.size() > few_active || !peer.line.has_value() || peer.line->is_wire()) return;
-    const FrameReader::Awaited frame = peer.line->core().reader.awaited();
+    const RingLane* const ring = peers[last]->line.ring();
+    if (active.size() > few_active || ring == nullptr) return;
+    const FrameReader::Awaited frame = ring->awaited();
     __builtin_prefetch(frame.place);
     frame.ask_for_second_line();
 }

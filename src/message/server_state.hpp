@@ -19,9 +19,9 @@
 //
 // So every channel is looked at, or rings: who is not in `active` sleeps.
 //
-// A client by wire (wire.hpp) has no ring to look at, nor anybody who rings. The hosts of all wires
-// tell who may have written, and such a place is found by the same scan as the others, until a look
-// has found nothing more. It is never in `active`.
+// A client by packets or a socket (network_lane.hpp) has no ring to look at, nor anybody who rings.
+// The hosts of all such lanes tell who may have written, and such a place is found by the same scan
+// as the others, until a look has found nothing more. It is never in `active`.
 #pragma once
 
 #include <atomic>
@@ -43,7 +43,7 @@
 
 #include "batch.hpp"
 #include "hot_places.hpp"
-#include "line.hpp"
+#include "lane/lanes.hpp"
 #include "mailboxes.hpp"
 #include "memory.hpp"
 #include "millrace/base/clock.hpp"
@@ -57,7 +57,6 @@
 #include "reply_queue.hpp"
 #include "setup.hpp"
 #include "shared_receives.hpp"
-#include "wires.hpp"
 
 namespace millrace::message {
 
@@ -149,7 +148,7 @@ struct Server::State : detail::Serving {
 
     /// A client on its way from one server to another, to whom nothing is owed.
     struct Moving {
-        std::optional<Line> line;
+        AnyLane line;
         Session session;
         ClientId from{};  ///< the place that is kept for it
         Knowledge known;  ///< of the handler
@@ -170,18 +169,17 @@ struct Server::State : detail::Serving {
         bool is_paused = false;     ///< too many answers wait: its requests are not taken
         bool is_gathering = false;  ///< stands in `gathering`
         bool is_fetching = false;   ///< stands in `fetching`
-        std::optional<Line> line;
+        AnyLane line;
         verbs::RemoteAddress box{};  ///< its byte, if it sets one
-        std::unique_ptr<connect::Readiness> readiness;
         connect::Hub::Id member{};
         base::Clock::time_point since{};  ///< of its phase
         base::Clock::time_point clogged_since{};
-        std::uint64_t clogged_at = 0;           ///< Line::flushed_bytes then
+        std::uint64_t clogged_at = 0;           ///< Lane::flushed_bytes then
         HeldPart owed_part{};                   ///< of Line::owed_bytes
         Begun begun{};                          ///< the message of which a part had come …
         base::Clock::time_point begun_since{};  ///< … then
         base::Clock::time_point fetching_since{};
-        std::uint64_t fetching_at = 0;  ///< Line::fetch_progress then
+        std::uint64_t fetching_at = 0;  ///< Lane::fetch_progress then
         std::uint32_t pending = 0;      ///< of Session::deferred
 
         // Between two servers.
@@ -195,7 +193,7 @@ struct Server::State : detail::Serving {
     };
     using Phase = Peer::Phase;
 
-    State(std::unique_ptr<SharedReceives> its_receives, WireHosts its_wires,
+    State(std::unique_ptr<SharedReceives> its_receives, LaneHosts its_hosts,
           connect::Listener its_listener, ServerOptions chosen, Polling polling,
           std::shared_ptr<Crowd> its_crowd, std::uint32_t its_number);
     State(const State&) = delete;
@@ -331,7 +329,7 @@ struct Server::State : detail::Serving {
     };
     /// An answer was given to the line.
     void sent(Peer& peer) {
-        if (!peer.line->is_clear() || peer.line->has_announced()) [[unlikely]]
+        if (!peer.line.is_clear() || peer.line->has_announced()) [[unlikely]]
             clog(peer);
     }
     void keep(Peer& peer, std::uint64_t id, Outcome outcome, std::span<const std::byte> payload);
@@ -344,10 +342,10 @@ struct Server::State : detail::Serving {
     /// From here to post_gathered() answers to this client are laid side by side, and not posted.
     void gather(Peer& peer);
     void post_gathered() noexcept;
-    /// Finds those by wire who may have written, for the scan.
-    void look_for_wires();
-    [[nodiscard]] bool wires_are_due() noexcept;
-    /// What Server::serve_beside() was given is looked at as a wire is.
+    /// Finds those without a ring who may have written, for the scan.
+    void look_at_hosts();
+    [[nodiscard]] bool hosts_are_due() noexcept;
+    /// What Server::serve_beside() was given is looked at as a host is.
     void serve_beside(int descriptor, std::function<bool()> look);
     /// The scan shall find it, although nothing has come through a ring.
     void tell(const Peer& peer) noexcept {
@@ -355,15 +353,16 @@ struct Server::State : detail::Serving {
     }
     /// Behind a look: where the next message of this client is awaited.
     void looked(Peer& peer) {
-        if (peer.line->is_wire()) [[unlikely]] {
-            looked_at_wire(peer);
+        const RingLane* const ring = peer.line.ring();
+        if (ring == nullptr) [[unlikely]] {
+            looked_at_network(peer);
         } else {
-            mailboxes.looked(peer.id.place, peer.line->core().reader);
+            mailboxes.looked(peer.id.place, ring->awaited());
         }
     }
-    [[gnu::noinline]] void looked_at_wire(Peer& peer);
+    [[gnu::noinline]] void looked_at_network(Peer& peer);
     void count_vain_look(const Peer& peer) noexcept {
-        if (!peer.line->is_wire() && !peer.line->is_fetching()) ++counts.vain_looks;
+        if (peer.line.ring() != nullptr && !peer.line->is_fetching()) ++counts.vain_looks;
     }
     /// Finds those who have written by SEND, for the scan.
     void look_for_sends();
@@ -379,22 +378,21 @@ struct Server::State : detail::Serving {
 
     // --- joining and leaving
 
-    /// Who was let in: a line, or what the serving thread is to make a wire of.
-    using Newcomer = std::variant<connect::Link, Line>;
+    /// Who was let in: a lane, or what the serving thread is to make one of.
+    using Newcomer = std::variant<connect::Link, AnyLane>;
     void accept();
     /// None, also where it failed, which is logged.
     [[nodiscard]] std::optional<Newcomer> try_accept();
     void take(Newcomer newcomer);
-    [[nodiscard]] std::unique_ptr<connect::Readiness> readiness_of(Channel::Core& core) const;
     /// Null: too many are joining.
-    Peer* add(Line line);
+    Peer* add(AnyLane line);
     [[nodiscard]] Peer* vacant_place();
     /// Another place: a list of some of them has room for it, and never throws.
     void make_place();
     void watch(Peer& peer);
     void unwatch(Peer& peer) noexcept;
     /// The connection of a newcomer that goes on elsewhere, in a session that is known.
-    [[nodiscard]] Line take_line(Peer& peer);
+    [[nodiscard]] AnyLane take_line(Peer& peer);
     /// Behind its hello. Its channel may be another client's then, who came back.
     void join(Peer& peer, const Hello& hello);
     /// `newcomer` may set the byte of the place of `peer`, if it shall. False: it is refused.
@@ -432,7 +430,7 @@ struct Server::State : detail::Serving {
     void give_up_place(ClientId former) noexcept;
     /// A client that has come back for a session that has moved.
     void send_on(Peer& newcomer, const Peer& former, const Hello& hello);
-    void take_over(Line& line, const Hello& hello);
+    void take_over(AnyLane line, const Hello& hello);
     /// Lets a client go to a less busy server, if that is worth it.
     void balance();
 
@@ -482,7 +480,7 @@ struct Server::State : detail::Serving {
     ServerOptions options;
     ChannelOptions channel_options;
     std::unique_ptr<SharedReceives> shared;  ///< if Receives::shared
-    WireHosts wires;
+    LaneHosts hosts;
     connect::Hub hub;
     connect::Listener listener;
     std::shared_ptr<Crowd> crowd;
@@ -533,15 +531,15 @@ struct Server::State : detail::Serving {
     bool is_waiting_for_leaving = false;
     bool is_taking_over = false;
     std::unordered_map<std::uint64_t, std::uint32_t> sessions;  ///< places by their first word
-    std::vector<std::uint32_t> told;                            ///< memory of look_for_wires
-    std::size_t by_wire = 0;                                    ///< clients
+    std::vector<std::uint32_t> told;                            ///< memory of look_at_hosts
+    std::size_t by_network = 0;                                 ///< clients
     std::size_t by_ring = 0;
-    bool wires_are_busy = false;   ///< the last look for them has found some
-    bool wires_have_more = false;  ///< … of whom some have more, by now
+    bool hosts_are_busy = false;   ///< the last look at them has found some
+    bool lanes_have_more = false;  ///< … of whom some have more, by now
     bool beside_is_busy = false;   ///< the last look for what is served beside has found some
     bool beside_was_busy = false;  ///< … one since rest() asked for it
-    std::uint64_t wires_looked_at = 0;
-    std::uint64_t wires_every;  ///< beside clients by ring
+    std::uint64_t hosts_looked_at = 0;
+    std::uint64_t hosts_every;  ///< beside clients by ring
     std::uint64_t slice_ticks;  ///< of a group
 
     std::uint64_t laps = 0;

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "assembly.hpp"
+#include "lane/assembly.hpp"
 #include "memory.hpp"
 #include "message/serving.hpp"
 #include "millrace/message/client.hpp"
@@ -209,9 +209,10 @@ TEST(HeldBytesOfSessions, EndNoneWhoseRequestComesAgainWhereThereIsNoRoom) {
     running.group.held()->give_back(others);
     ASSERT_EQ(later.front().answer(bytes_of("late")), Status::ok);
     std::string got;
-    EXPECT_EQ(breakable.client.answer_to(
-                  id, [&](std::span<const std::byte> answer) { got = text_of(answer); }, patience()),
-              Outcome::ok);
+    EXPECT_EQ(
+        breakable.client.answer_to(
+            id, [&](std::span<const std::byte> answer) { got = text_of(answer); }, patience()),
+        Outcome::ok);
     EXPECT_EQ(got, "late");
     EXPECT_EQ(later.size(), 1U) << "it was executed once";
 }
@@ -228,8 +229,7 @@ TEST(HeldBytesOfGroups, CountTheAnswersThatWaitForAClientThatWasMoved) {
         const ClientId whose = ask(client);
         std::uint64_t id = 0;
         for (int i = 0; i != 2; ++i) ASSERT_EQ(client.submit(bytes_of("?"), id), Status::ok);
-        EXPECT_TRUE(eventually(
-            [&] { return running.group.held()->now() >= std::size_t{4} << 20; }))
+        EXPECT_TRUE(eventually([&] { return running.group.held()->now() >= std::size_t{4} << 20; }))
             << "after " << moves << " moves";
         while (client.outstanding() != 0) {
             ASSERT_EQ(client.wait([](const Answer&) {}, patience()), Status::ok);

@@ -104,7 +104,7 @@ TEST_F(Places, AreGivenWhenNothingOfTheFormerClientCanArrive) {
     while (running.server.stats().misbehaved == 0 && !deadline.expired()) {
         std::this_thread::sleep_for(std::chrono::milliseconds{1});
     }
-    Channel::Core& core = former.line.core();
+    Channel::Core& core = former.core();
     const ibv_sge byte = core.memory.slice(0, 1);
     EXPECT_NE(end_of(former, verbs::Write{.from = {&byte, 1}, .to = core.peer_ring}),
               IBV_WC_SUCCESS);
@@ -230,32 +230,33 @@ TEST_F(Places, AreKeptUntilTheirClientKnowsAnother) {
 }
 
 /// A connection to one of the servers at an address.
-Line meet(const connect::Address& address, std::uint32_t server) {
+AnyLane meet(const connect::Address& address, std::uint32_t server) {
     ChannelOptions options;
     options.endpoint = connect::Endpoint::shared();
     connect::LinkOptions link = link_options(options, server_service);
     link.listener = server;
-    return Line{set_up(connect::connect(address, link, patience()), options, patience()),
-                std::size_t{1} << 20};
+    return AnyLane{std::make_unique<RingLane>(
+        set_up(connect::connect(address, link, patience()), options, patience()),
+        std::size_t{1} << 20)};
 }
-Welcome answer_to(Line& line, const Hello& hello) {
-    EXPECT_EQ(line.send(pack(SessionHeader{.kind = SessionKind::hello}), pack(hello)), Status::ok);
+Welcome answer_to(AnyLane& line, const Hello& hello) {
+    EXPECT_EQ(line->send(pack(SessionHeader{.kind = SessionKind::hello}), pack(hello)), Status::ok);
     std::span<const std::byte> message;
     const Deadline deadline = patience();
-    while (line.look(message) != Status::ok && !deadline.expired()) {
+    while (line->look(message) != Status::ok && !deadline.expired()) {
     }
     const auto welcome = message.size() < session_head_bytes
                              ? std::nullopt
                              : parse_welcome(message.subspan(session_head_bytes));
     EXPECT_TRUE(welcome.has_value());
-    line.pass();
+    line->pass();
     return welcome.value_or(Welcome{});
 }
 
 TEST_F(Places, AreKeptForWhoHasNotHeardThatItWasMoved) {
     RunningGroup running{2, dense()};
     const Hello hello{.window = 8, .resumes = true, .max_answer = 100, .moves = true};
-    Line line = meet(running.group.address(), connect::LinkOptions::any_listener);
+    AnyLane line = meet(running.group.address(), connect::LinkOptions::any_listener);
     const Welcome first = answer_to(line, hello);
     running.group.move(
         {.place = first.client, .generation = first.generation, .server = first.server},
@@ -265,8 +266,8 @@ TEST_F(Places, AreKeptForWhoHasNotHeardThatItWasMoved) {
         std::this_thread::sleep_for(std::chrono::milliseconds{1});
     }
     // It has read nothing of its second welcome, so it asks for its session where it was.
-    (void)shutdown(line.link().socket(), SHUT_RDWR);
-    Line again = meet(running.group.address(), first.server);
+    (void)shutdown(line->link().socket(), SHUT_RDWR);
+    AnyLane again = meet(running.group.address(), first.server);
     Hello back = hello;
     back.session = first.session;
     const Welcome second = answer_to(again, back);
@@ -281,8 +282,8 @@ TEST_F(Places, LoseALookToAForeignByte) {
     Client victim = running.connect();
     Hostile liar{running.server};
     const Welcome welcome = liar.join();
-    const ibv_sge byte = liar.line.core().memory.slice(0, 1);
-    *liar.line.core().memory.data() = std::byte{1};
+    const ibv_sge byte = liar.core().memory.slice(0, 1);
+    *liar.core().memory.data() = std::byte{1};
     const verbs::RemoteAddress its{welcome.mailbox - welcome.client, welcome.mailbox_rkey};
     for (std::uint64_t number = 0; number < 20; ++number) {
         EXPECT_EQ(end_of(liar, verbs::Write{.from = {&byte, 1}, .to = its}), IBV_WC_SUCCESS);
