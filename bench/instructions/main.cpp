@@ -270,7 +270,7 @@ void message_server(message::Polling polling, ring::Carrier carrier, int connect
     constexpr int active = 16;
     message::ServerOptions options;
     options.polling = polling;
-    options.carrier = carrier;
+    options.tuning.carrier = carrier;
     options.max_clients = static_cast<std::uint32_t>(connected);
     options.ring_bytes = std::size_t{32} << 10;
     options.transports = transport;
@@ -330,9 +330,9 @@ void dispatched(ring::Carrier carrier, std::size_t bytes) {
     constexpr std::uint32_t share = operations / count;
     message::ServerOptions options;
     options.polling = message::Polling::flag;
-    options.carrier = carrier;
+    options.tuning.carrier = carrier;
     options.ring_bytes = std::size_t{8} << 20;
-    options.max_window = message::largest_window;
+    options.tuning.max_window = message::largest_window;
     auto server = message::Server::listen(connect::Address::tcp("127.0.0.1", 0), options);
     message::DispatcherOptions chosen;
     chosen.client.carrier = carrier;
@@ -375,7 +375,7 @@ void typed_server() {
     constexpr int clients_of_it = 16;
     rpc::ServerOptions options;
     options.messages.polling = message::Polling::flag;
-    options.messages.carrier = ring::Carrier::store;
+    options.messages.tuning.carrier = ring::Carrier::store;
     options.messages.ring_bytes = std::size_t{32} << 10;
     auto server = rpc::Server::listen(connect::Address::tcp("127.0.0.1", 0), options);
     server.handle<EchoItem>([](const Item& item) { return item; });

@@ -69,7 +69,7 @@ void one_to_one(const Combination& by, std::size_t bytes) {
     message::ServerOptions options;
     options.polling = message::Polling::flag;
     if (by.requests == Transfer::send) {
-        options.receives = message::Receives::shared;
+        options.tuning.receives = message::Receives::shared;
         options.protection = message::Protection::trusted;
     }
     message::Server server =

@@ -13,7 +13,6 @@
 
 #include "framework/study_runs.hpp"
 #include "measure_crowd.hpp"
-#include "measure_groups.hpp"
 #include "measure_resources.hpp"
 #include "millrace/connect/transport.hpp"
 #include "millrace/message/transfer.hpp"
@@ -53,72 +52,23 @@ StudySeries throughput_of(std::string label, const CrowdCase& chosen, AtX at_x) 
             }};
 }
 void set_keys(CrowdCase& chosen, std::size_t keys) { chosen.keys = keys; }
-void set_value_bytes(CrowdCase& chosen, std::size_t bytes) { chosen.value_bytes = bytes; }
 
-/// What the work leaves open (its section 6.2), each alone and all together, over mailboxes whose
+/// What inlining brings, which the work leaves open (its section 6.2), over mailboxes whose
 /// messages are posted, as over a NIC.
-StudyFigure habits_of_posting(unsigned get_percent) {
+StudyFigure inlining(unsigned get_percent) {
     CrowdCase plain = eight_clients(get_percent);
     plain.carrier = "post";
     plain.posting.inlines = false;
     CrowdCase inlined = plain;
     inlined.posting.inlines = true;
-    CrowdCase gathered = plain;
-    gathered.gather_turns = 16;
-    CrowdCase prefetched = plain;
-    prefetched.look_ahead = 8;
-    CrowdCase all = prefetched;
-    all.posting.inlines = true;
-    all.gather_turns = 16;
     CrowdCase stored = inlined;
     stored.carrier = "automatic";
-    CrowdCase stored_prefetched = stored;
-    stored_prefetched.look_ahead = 8;
     StudyFigure made =
-        table_of("habits", "Throughput of 8 clients, 16 outstanding each, by what is switched on",
+        table_of("inlining", "Throughput of 8 clients, 16 outstanding each, by what is switched on",
                  "operations_per_second", "operations per second", "keys", {10'000, 1'000'000});
     made.series = {throughput_of("posted, none", plain, set_keys),
                    throughput_of("inlined", inlined, set_keys),
-                   throughput_of("gathered, 16 turns", gathered, set_keys),
-                   throughput_of("prefetched, 8 clients", prefetched, set_keys),
-                   throughput_of("all three", all, set_keys),
-                   throughput_of("stored", stored, set_keys),
-                   throughput_of("stored, prefetched", stored_prefetched, set_keys)};
-    return made;
-}
-
-/// The same over packets, which chains concern, too: of the pieces of a long value, and of what is
-/// gathered.
-StudyFigure habits_of_packets(connect::Transport transport, const std::string& name,
-                              unsigned get_percent) {
-    CrowdCase plain = eight_clients(get_percent);
-    plain.transport = transport;
-    plain.posting.inlines = false;
-    plain.posting.chains = false;
-    CrowdCase inlined = plain;
-    inlined.posting.inlines = true;
-    CrowdCase chained = plain;
-    chained.posting.chains = true;
-    CrowdCase gathered = plain;
-    gathered.gather_turns = 16;
-    CrowdCase gathered_chained = chained;
-    gathered_chained.gather_turns = 16;
-    CrowdCase prefetched = plain;
-    prefetched.look_ahead = 8;
-    CrowdCase all = gathered_chained;
-    all.posting.inlines = true;
-    all.look_ahead = 8;
-    StudyFigure made = table_of(
-        "habits " + name,
-        fmt::format("The same over {}: chained, packets that are there go with one doorbell", name),
-        "operations_per_second", "operations per second", "bytes of a value", {100, 16'384});
-    made.series = {throughput_of("none", plain, set_value_bytes),
-                   throughput_of("inlined", inlined, set_value_bytes),
-                   throughput_of("chained", chained, set_value_bytes),
-                   throughput_of("gathered, 16 turns", gathered, set_value_bytes),
-                   throughput_of("gathered, chained", gathered_chained, set_value_bytes),
-                   throughput_of("prefetched, 8 clients", prefetched, set_value_bytes),
-                   throughput_of("all", all, set_value_bytes)};
+                   throughput_of("stored", stored, set_keys)};
     return made;
 }
 
@@ -226,46 +176,11 @@ std::vector<StudyFigure> resources_of_clients() {
     };
 }
 
-/// What it could bring that clients are active in groups (work 002, section 6.2).
-StudyFigure groups_of_clients() {
-    constexpr std::size_t group = 32;
-    StudyFigure made = table_of("groups",
-                                fmt::format("What a GET costs a server of many clients with one "
-                                            "outstanding each: all at once, or groups of {} that "
-                                            "take turns",
-                                            group),
-                                "processor_ns", "ns of processor time", "clients", {group, 512});
-    const auto add = [&](const std::string& label, GroupCase chosen) {
-        made.series.push_back({label, [=](const std::string&, std::size_t clients) {
-                                   GroupCase one = chosen;
-                                   one.clients = clients;
-                                   return measure_groups(one);
-                               }});
-    };
-    for (const auto& [label, transport, carrier] :
-         {std::tuple{"UD", connect::Transport::ud, "automatic"},
-          std::tuple{"RC posted", connect::Transport::rc, "post"},
-          std::tuple{"RC stored", connect::Transport::rc, "automatic"}}) {
-        GroupCase chosen;
-        chosen.transport = transport;
-        chosen.carrier = carrier;
-        add(label, chosen);
-        chosen.group = group;
-        add(fmt::format("{}, 100 us", label), chosen);
-        chosen.slice = std::chrono::milliseconds{2};
-        add(fmt::format("{}, 2 ms", label), chosen);
-    }
-    return made;
-}
-
 }  // namespace
 
 std::vector<StudyFigure> figures_beyond_the_work(unsigned get_percent) {
     std::vector<StudyFigure> all;
-    all.push_back(habits_of_posting(get_percent));
-    all.push_back(habits_of_packets(connect::Transport::uc, "UC", get_percent));
-    all.push_back(habits_of_packets(connect::Transport::ud, "UD", get_percent));
-    all.push_back(groups_of_clients());
+    all.push_back(inlining(get_percent));
     all.push_back(both_tables(get_percent));
     for (StudyFigure& one : costs_of_loss(get_percent)) all.push_back(std::move(one));
     for (StudyFigure& one : resources_of_clients()) all.push_back(std::move(one));

@@ -1,5 +1,5 @@
 // Figures of `millrace bench kv` that work 002 does not have, as it leaves open what they show:
-// what habits of posting bring, groups of clients, the two tables, losses, and what a client of
+// what inlining brings, the two tables, losses, and what a client of
 // each transport takes. Used by run_kv.cpp.
 #pragma once
 

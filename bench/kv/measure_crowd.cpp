@@ -69,7 +69,6 @@ tools::KvLoad load_of(const CrowdCase& chosen) {
     load.offered_per_second = chosen.offered_per_second;
     load.outstanding = chosen.outstanding;
     load.fill = false;
-    load.client.gathers_requests = chosen.gather_turns > 1;
     load.client.posting = chosen.posting;
     load.client.wait = chosen.wait;
     load.client.transport = chosen.transport;
@@ -116,9 +115,7 @@ CrowdResult measure_crowd(const CrowdCase& chosen) {
                 options.messages.protection = message::Protection::trusted;
             }
             options.messages.max_clients = chosen.clients + 1;
-            options.messages.look_ahead = chosen.look_ahead;
-            options.messages.gather_turns = chosen.gather_turns;
-            options.messages.posting = chosen.posting;
+            options.messages.tuning.posting = chosen.posting;
             options.permitted.exit = true;
             auto server = kv::Server::listen(connect::Address::tcp("127.0.0.1", 0), options);
             tools::fill_store(load_of(chosen), server.store());

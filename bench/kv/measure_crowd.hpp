@@ -34,8 +34,6 @@ struct CrowdCase {
     double offered_per_second = 0;
     std::uint32_t outstanding = 1;      ///< requests of a client on their way at a time
     std::string carrier = "automatic";  ///< as MILLRACE_CARRIER has it
-    std::uint32_t look_ahead = 0;       ///< message::ServerOptions
-    std::uint32_t gather_turns = 1;     ///< the same; clients gather if it is more
     message::PostingHabits posting{};
 };
 

@@ -151,11 +151,11 @@ void respond(Pair& pair, const RpcCase& chosen) {
     message::ServerOptions options;
     options.polling = chosen.polling;
     options.max_clients = static_cast<std::uint32_t>(connections_of(chosen));
-    options.max_client_ring_bytes = ring_for(chosen);
-    options.posting = chosen.posting;
-    if (chosen.posts) options.carrier = ring::Carrier::post;
+    options.tuning.max_client_ring_bytes = ring_for(chosen);
+    options.tuning.posting = chosen.posting;
+    if (chosen.posts) options.tuning.carrier = ring::Carrier::post;
     if (chosen.requests == message::Transfer::send) {
-        options.receives = message::Receives::shared;
+        options.tuning.receives = message::Receives::shared;
         options.protection = message::Protection::trusted;
     }
     std::vector<message::Server> servers;

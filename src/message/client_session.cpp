@@ -117,7 +117,6 @@ void Client::State::connect(const Deadline& deadline) {
                       .next_id = next_id,
                       .max_answer = options.max_answer_bytes,
                       .reads_large = options.large.allowed && ring() != nullptr,
-                      .moves = ring() != nullptr,
                       .batches = ring() != nullptr};
     (void)line->send(pack(SessionHeader{.kind = SessionKind::hello}), pack(hello));
     std::span<const std::byte> message;
@@ -161,32 +160,19 @@ void Client::State::connect(const Deadline& deadline) {
     take_welcome(*welcome);
 }
 
-void Client::State::find_mailbox(bool anew) {
+void Client::State::find_mailbox() {
     box = nullptr;
     if (!is_dense) return;
     mailbox = {welcomed.mailbox, welcomed.mailbox_rkey};
     box = ring()->map(mailbox);
-    if (box != nullptr || (!anew && hint_source.data() != nullptr)) return;
+    if (box != nullptr) return;
     hint_source =
         line->link().protection_domain().allocate(sizeof(std::uint64_t), verbs::Access::none);
     *hint_source.data() = std::byte{1};
 }
 
-bool Client::State::take_move(std::span<const std::byte> payload) {
-    const std::optional<Welcome> word = parse_welcome(payload);
-    if (!word.has_value() || !word->resumed || word->session != session || ring() == nullptr ||
-        word->polling != welcomed.polling) {
-        return false;
-    }
-    welcomed = *word;
-    find_mailbox(false);
-    ++counts.moved;
-    send_control({.kind = SessionKind::moved});
-    return true;
-}
-
 void Client::State::take_welcome(const Welcome& welcome) {
-    const std::uint32_t former_server = std::exchange(welcomed, welcome).server;
+    welcomed = welcome;
     ended = Status::ok;
     why_failed.clear();
     max_request = welcome.max_request;
@@ -207,7 +193,7 @@ void Client::State::take_welcome(const Welcome& welcome) {
     gathers = options.gathers_requests && ring() != nullptr && !ring()->stores();
     takes_batches = welcome.batches && ring() != nullptr;
     note_batches();
-    find_mailbox(true);
+    find_mailbox();
     const bool is_first = session.is_none();
     session = welcome.session;
     window = std::min(welcome.window, options.window);
@@ -245,7 +231,6 @@ void Client::State::take_welcome(const Welcome& welcome) {
             }
         }
         if (is_dense) hint();
-        if (former_server != welcome.server) send_control({.kind = SessionKind::moved});
     }
 }
 

@@ -606,7 +606,6 @@ struct Client::State {
         std::span<const std::byte> payload;
         if (!parse_here(message, header, payload)) return false;
         if (header.kind == SessionKind::answer) return is_of_before(header);
-        if (header.kind == SessionKind::welcome) return take_move(payload);
         return header.kind == SessionKind::answer_by_read && take_announcement(header, payload);
     }
     /// A request that was sent again may be answered twice.
@@ -823,10 +822,8 @@ struct Client::State {
         lays_batches = takes_batches && begins_batches;
         submits_otherwise = gathers || lays_batches;
     }
-    /// Another server of the group has it now. False: it says something else.
-    bool take_move(std::span<const std::byte> payload);
-    /// Where our byte is. `anew`: it is another connection.
-    void find_mailbox(bool anew);
+    /// Where our byte is.
+    void find_mailbox();
 
     connect::Address server;
     ClientOptions options;

@@ -5,6 +5,7 @@
 // client is its (ClientCore::go_away), calls are queued, and those in a session that resumes may be
 // over by their deadlines.
 #include "millrace/rpc/coroutine.hpp"
+#include "millrace/message/detail/put_off.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -439,13 +440,13 @@ class AsyncCore : public std::enable_shared_from_this<AsyncCore> {
     /// Among those that wait for a place: as a server serves what waits there.
     [[nodiscard]] bool is_turn_of_low() const noexcept {
         return first_low_ != nullptr &&
-               (first_ == first_low_ || others_sent_ >= message::Request::others_before);
+               (first_ == first_low_ || others_sent_ >= message::detail::PuttingOff::others_before);
     }
     [[nodiscard]] bool waits_behind_others(const SuspendedCall& call) const noexcept {
         if (first_ == nullptr) return false;
         const bool others_wait = first_ != first_low_;
         return call.priority_ == Priority::low || others_wait ||
-               others_sent_ >= message::Request::others_before;
+               others_sent_ >= message::detail::PuttingOff::others_before;
     }
     void count_turn(const SuspendedCall& call) noexcept {
         const bool is_counted = call.priority_ != Priority::low && first_low_ != nullptr;

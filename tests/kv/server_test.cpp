@@ -45,7 +45,7 @@ class KvServer : public testing::TestWithParam<Kind> {
     static ServerOptions options() {
         ServerOptions chosen;
         chosen.messages.polling = GetParam().polling;
-        chosen.messages.carrier = GetParam().carrier;
+        chosen.messages.tuning.carrier = GetParam().carrier;
         chosen.messages.transports = GetParam().transport;
         if (GetParam().transport == connect::Transport::ud) {
             chosen.messages.protection = message::Protection::trusted;
@@ -352,11 +352,7 @@ TEST_P(KvServer, ServesManyClientsWhoCountTogether) {
 }
 
 TEST_P(KvServer, GrowsWhileItServes) {
-    ServerOptions chosen = options();
-    chosen.messages.look_ahead = 4;
-    chosen.messages.gather_turns = 4;
-    chosen.messages.group_clients = 2;
-    Serving serving{chosen};
+    Serving serving{options()};
     constexpr std::uint64_t kept = 200;
     constexpr std::uint64_t batches = 10;
     constexpr std::uint64_t added = 2'000;  // by each batch: the table doubles several times

@@ -217,28 +217,5 @@ TEST(HeldBytesOfSessions, EndNoneWhoseRequestComesAgainWhereThereIsNoRoom) {
     EXPECT_EQ(later.size(), 1U) << "it was executed once";
 }
 
-TEST(HeldBytesOfGroups, CountTheAnswersThatWaitForAClientThatWasMoved) {
-    RunningGroup running{2, {}, [](Request& request) {
-                             if (request.payload().empty()) return tell_server(request);
-                             (void)request.answer(Bytes(std::size_t{4} << 20));
-                         }};
-    ClientOptions chosen;
-    chosen.large.longer_than = LargeMessages::never;
-    Client client = running.connect(chosen);
-    for (int moves = 0; moves != 2; ++moves) {
-        const ClientId whose = ask(client);
-        std::uint64_t id = 0;
-        for (int i = 0; i != 2; ++i) ASSERT_EQ(client.submit(bytes_of("?"), id), Status::ok);
-        EXPECT_TRUE(eventually([&] { return running.group.held()->now() >= std::size_t{4} << 20; }))
-            << "after " << moves << " moves";
-        while (client.outstanding() != 0) {
-            ASSERT_EQ(client.wait([](const Answer&) {}, patience()), Status::ok);
-        }
-        EXPECT_TRUE(eventually([&] { return running.group.held()->now() == 0; }));
-        running.group.move(whose, 1 - whose.server);
-        EXPECT_TRUE(eventually([&] { return ask(client).server != whose.server; }));
-    }
-}
-
 }  // namespace
 }  // namespace millrace::message

@@ -185,7 +185,7 @@ TEST_P(LargeMessagesOf, TravelInPiecesWhereNotBothEndsAllowOtherwise) {
         ServerOptions chosen = options();
         ClientOptions client_options;
         if (refuses == Who::client) client_options.large.allowed = false;
-        if (refuses == Who::server) chosen.large.allowed = false;
+        if (refuses == Who::server) chosen.tuning.large.allowed = false;
         if (refuses == Who::budget) {
             chosen.admission.budget.registered_bytes = std::uint64_t{64} << 20;
         }
@@ -202,7 +202,7 @@ TEST_P(LargeMessagesOf, TravelInPiecesWhereNotBothEndsAllowOtherwise) {
 
 TEST_P(LargeMessagesOf, AreSentAsEachEndChooses) {
     ServerOptions chosen = options();
-    chosen.large.longer_than = 1000;
+    chosen.tuning.large.longer_than = 1000;
     Running running{chosen, serve_sizes};
     ClientOptions client_options;
     client_options.large.longer_than = LargeMessages::never;
@@ -224,7 +224,7 @@ TEST_P(LargeMessagesOf, AreSentAsEachEndChooses) {
 
 TEST_P(LargeMessagesOf, GoInPiecesBeyondWhatMayLieThere) {
     ServerOptions chosen = options();
-    chosen.large.max_bytes = 150'000;
+    chosen.tuning.large.max_bytes = 150'000;
     Server server = Server::listen(unique_address(), chosen);
     ClientOptions client_options;
     client_options.large.max_bytes = 150'000;
@@ -252,7 +252,7 @@ TEST_P(LargeMessagesOf, GoInPiecesBeyondWhatMayLieThere) {
 TEST_P(LargeMessagesOf, GoOnWhileTheirServerRests) {
     for (const bool in_pieces : {true, false}) {
         ServerOptions chosen = options();
-        chosen.large.allowed = !in_pieces;
+        chosen.tuning.large.allowed = !in_pieces;
         Server server = Server::listen(unique_address(), chosen);
         Client client = join(server);
         const std::uint64_t size = 200'000;
@@ -276,7 +276,7 @@ TEST_P(LargeMessagesOf, GoOnWhileTheirServerRests) {
 
 TEST_P(LargeMessagesOf, OfAServerWaitUntilThereIsMemoryForThem) {
     ServerOptions chosen = options();
-    chosen.large.max_bytes = 150'000;
+    chosen.tuning.large.max_bytes = 150'000;
     Server server = Server::listen(unique_address(), chosen);
     Client client = join(server);
     // Each but the first finds the one before it there.
@@ -525,7 +525,7 @@ TEST_P(LargeMessagesOf, AreExecutedOnceWhenChannelsBreak) {
     std::mutex mutex;
     std::multiset<std::uint64_t> executed;
     ServerOptions keeps = options();
-    keeps.max_kept_bytes = 16 * a_megabyte;
+    keeps.tuning.max_kept_bytes = 16 * a_megabyte;
     Running running{keeps, [&](Request& request) {
                         std::uint64_t number = 0;
                         std::memcpy(&number, request.payload().data() + 8, sizeof number);

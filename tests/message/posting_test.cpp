@@ -27,7 +27,7 @@ class PostedTogether : public testing::TestWithParam<Way> {
   protected:
     static ServerOptions server_options() {
         ServerOptions options = options_of_server(GetParam());
-        options.carrier = ring::Carrier::post;
+        options.tuning.carrier = ring::Carrier::post;
         options.ring_bytes = std::size_t{64} << 10;  // by SEND: credits for 128
         return options;
     }
@@ -137,7 +137,7 @@ TEST(Looking, AtMemoryAloneLetsTheDeviceMoveOn) {
         test::CountedEndpoint at_server;
         test::CountedEndpoint at_client;
         ServerOptions server_options = options_of_server(way);
-        server_options.carrier = ring::Carrier::post;
+        server_options.tuning.carrier = ring::Carrier::post;
         server_options.endpoint = at_server.endpoint;
         Running running{server_options};
         ClientOptions options;

@@ -23,6 +23,7 @@
 #include "channel_core.hpp"
 #include "message/hostile.hpp"
 #include "message/serving.hpp"
+#include "millrace/message/detail/put_off.hpp"
 #include "support/readable.hpp"
 
 namespace millrace::message {
@@ -155,7 +156,8 @@ TEST_P(ServersOfBatches, TellEachCallerWhatBecameOfItsOwn) {
             case 3: return;  // dropped
             case 4: (void)request.answer(Bytes(200'000)); return;
             default:
-                if (request.put_off() != Status::ok) (void)request.answer(request.payload());
+                if (detail::PuttingOff::put_off(request) != Status::ok)
+                    (void)request.answer(request.payload());
         }
     };
     Server server = Server::listen(unique_address(), options());
@@ -515,41 +517,6 @@ TEST_P(ServersOfBatchesByRing, GoOnBehindAMessageOfWhichTheyHadServedAPart) {
     for (const auto& [id, times] : executed) EXPECT_EQ(times, 1) << id;
     EXPECT_EQ(answered.size(), 20U);
     for (const auto& [id, times] : answered) EXPECT_EQ(times, 1) << id;
-}
-
-/// Answers what it was told of, and counts what it was not.
-struct Expecting {
-    void expect(std::uint16_t, std::span<const std::byte> payload) noexcept {
-        told.insert(text_of(payload));
-    }
-    void operator()(Request& request) {
-        if (told.erase(text_of(request.payload())) == 0) ++untold;
-        (void)request.answer(request.payload());
-    }
-    std::multiset<std::string> told{};
-    std::size_t untold = 0;
-};
-
-TEST_P(ServersOfBatchesByRing, TellAHandlerOfAllThatAVisitServes) {
-    const char* const carrier = std::getenv("MILLRACE_CARRIER");
-    if (GetParam().requests == Transfer::send || carrier != nullptr ||
-        std::getenv("MILLRACE_SOFT_MODE") != nullptr) {
-        GTEST_SKIP() << "a request may land while the server looks";
-    }
-    ServerOptions chosen = options();
-    chosen.look_ahead = 4;
-    ByTurns turns{chosen};
-    Client client = turns.connect();
-    client.begin_batch();
-    (void)submit_some(client, 1, 0, 40, 20);
-    client.end_batch();
-    Expecting handler;
-    std::size_t served = 0;
-    const Deadline deadline = patience();
-    while (served < 40 && !deadline.expired()) served += turns.server.turn(handler);
-    EXPECT_EQ(served, 40U);
-    EXPECT_EQ(handler.untold, 0U);
-    EXPECT_TRUE(handler.told.empty());
 }
 
 TEST_P(ServersOfBatchesByRing, KeepAnAnswerThatACallableThrewAt) {

@@ -529,7 +529,7 @@ TEST_P(ServersApart, BringAnAnswerThatWasGivenWhileTheClientWasAway) {
 
 TEST_P(ServersApart, SayThatAnAnswerIsNotKeptAnyMore) {
     ServerOptions chosen = options();
-    chosen.max_kept_bytes = 10;
+    chosen.tuning.max_kept_bytes = 10;
     std::atomic<int> executed{0};
     Running running{chosen, [&](Request& request) {
                         echo(request);

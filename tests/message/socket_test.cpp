@@ -204,10 +204,10 @@ TEST(MessagesOverSockets, RefuseWhatOnlyRingsHave) {
     client.carrier = ring::Carrier::post;
     EXPECT_EQ(of_client(client).first, ErrorCode::invalid_argument);
     ServerOptions server = taking(Transport::tcp);
-    server.receives = Receives::shared;
+    server.tuning.receives = Receives::shared;
     EXPECT_THAT(of_server(server).second, HasSubstr("shared receives of clients by tcp"));
     server = taking(Transport::tcp);
-    server.carrier = ring::Carrier::store;
+    server.tuning.carrier = ring::Carrier::store;
     EXPECT_EQ(of_server(server).first, ErrorCode::invalid_argument);
     EXPECT_EQ(of_server(taking(Transports{})).first, ErrorCode::invalid_argument);
     const connect::Address addresses[] = {loopback()};
@@ -262,7 +262,7 @@ TEST(MessagesOverSockets, ThatAreGatheredGoWhenALoopComesRound) {
 TEST(MessagesOverSockets, BringWhatIsLongerThanAllBuffersOfTheWay) {
     ServerOptions options = taking(Transport::tcp);
     options.max_request_bytes = std::size_t{24} << 20;
-    options.max_waiting_bytes = 1;
+    options.tuning.max_waiting_bytes = 1;
     Running running{options, echo, loopback()};
     Client other = Client::connect(running.server.address(), by(Transport::tcp), patience());
     Client client = Client::connect(running.server.address(), by(Transport::tcp), patience());

@@ -69,8 +69,8 @@ TEST_P(Calls, CarryBytesOfEverySize) {
 
 TEST_P(Calls, GoThroughTheSmallestRingsAndWindows) {
     ServerOptions small = server_options();
-    small.messages.ring_bytes = small.messages.slot_bytes = 128;
-    small.messages.max_window = 1;
+    small.messages.ring_bytes = small.messages.tuning.slot_bytes = 128;
+    small.messages.tuning.max_window = 1;
     Running running{small};
     ClientOptions options = client_options();
     options.messages.ring_bytes = options.messages.slot_bytes = 128;

@@ -75,7 +75,7 @@ TEST_P(EveryDesign, PostsWhatItSaysForEachCall) {
     test::CountedEndpoint at_client;
     ServerOptions server_options;
     server_options.messages.endpoint = at_server.endpoint;
-    server_options.messages.carrier = ring::Carrier::post;
+    server_options.messages.tuning.carrier = ring::Carrier::post;
     server_options.messages.polling = polling;
     Running running{server_options, add_procedures};
     const bool in_order = lands_in_order(running.server.address());
@@ -247,7 +247,7 @@ TEST(Profiles, OfTheLibraryHasEveryDesign) {
 TEST(AutomaticDesign, IsWhatTheProfileSaysAndIsExplained) {
     const connect::Address address = unique_address();
     ServerOptions server_options;
-    server_options.messages.answers_by_send = false;
+    server_options.messages.tuning.answers_by_send = false;
     Running running{server_options, add_procedures, address};
     auto endpoint = connect::Endpoint::shared();
     const std::string device = device_kind(*endpoint);

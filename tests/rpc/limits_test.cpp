@@ -15,6 +15,7 @@
 #include <gtest/gtest.h>
 
 #include "millrace/base/error.hpp"
+#include "millrace/message/detail/put_off.hpp"
 #include "rpc/serving.hpp"
 #include "support/child_process.hpp"
 
@@ -448,7 +449,7 @@ TEST(Priorities, SayWhoIsServedFirstOfWhatWaitsAndStarveNobody) {
         if (served.order[i] < 100) continue;
         low.push_back(served.order[i]);
         // One behind each 16 others, and the rest behind all.
-        const std::size_t before = message::Request::others_before;
+        const std::size_t before = message::detail::PuttingOff::others_before;
         const std::size_t place =
             low.size() <= 2 ? low.size() * before + low.size() - 1 : 40 + low.size() - 1;
         EXPECT_EQ(i, place) << served.order[i];
@@ -460,7 +461,7 @@ TEST(Priorities, SayWhoIsServedFirstOfWhatWaitsAndStarveNobody) {
 }
 
 TEST(Priorities, MeanNothingWhereWhatIsPutOffFindsNoRoom) {
-    InOrder served{{.max_put_off_bytes = 0}};
+    InOrder served{{.tuning = {.max_put_off_bytes = 0}}};
     Client client = served.connect();
     served.submit(client, 0, 1, Priority::low);
     served.submit(client, 1, 1, Priority::normal);

@@ -460,11 +460,11 @@ TEST_F(Kv, LoadsAServerAndTellsHowFastThatWas) {
 }
 
 TEST_F(Kv, OffersAtARateWhatItWouldOfferWhateverTheAnswersDo) {
-    serve({"--look-ahead", "4", "--gather", "8", "--no-inline", "--group", "2"});
+    serve({"--no-inline"});
     const auto operations_with = [&](const std::string& outstanding, const std::string& wait) {
         const CommandOutcome outcome =
             ask({"bench", "--clients", "3", "--rate", "3000", "--seconds", "0.2", "--keys", "50",
-                 "--outstanding", outstanding, "--wait", wait, "--gather", "8", "--json"});
+                 "--outstanding", outstanding, "--wait", wait, "--json"});
         EXPECT_TRUE(outcome.exit.success()) << outcome.text;
         const auto document = nlohmann::json::parse(outcome.text);
         EXPECT_EQ(document["offered_per_second"], 3000);
@@ -476,13 +476,11 @@ TEST_F(Kv, OffersAtARateWhatItWouldOfferWhateverTheAnswersDo) {
     EXPECT_EQ(operations_with("1", "block"), offered);
     EXPECT_EQ(operations_with("8", "default"), offered);
     EXPECT_FALSE(ask({"bench", "--rate", "10", "--operations", "5"}).exit.success());
-    EXPECT_FALSE(ask({"bench", "--look-ahead", "65"}).exit.success());
 }
 
 TEST_F(Kv, PostsByPacketsAsItWasTold) {
-    // Values of several packets; one posted by one, and gathered with and without.
-    const std::vector<std::vector<std::string>> habits{
-        {}, {"--no-inline", "--no-chain"}, {"--gather", "8"}, {"--gather", "8", "--no-chain"}};
+    // Values of several packets.
+    const std::vector<std::vector<std::string>> habits{{}, {"--no-inline"}};
     for (const std::vector<std::string>& chosen : habits) {
         for (const std::string transport : {"uc", "ud"}) {
             std::vector<std::string> words{"kv",

@@ -48,10 +48,7 @@ class OwnServer {
         }
         made.messages.wait = options.load.client.wait;
         made.messages.max_clients = std::max(options.load.clients, 1U);
-        made.messages.look_ahead = options.own.look_ahead;
-        made.messages.gather_turns = options.own.gather_turns;
-        made.messages.group_clients = options.own.group_clients;
-        made.messages.posting = options.own.posting;
+        made.messages.tuning.posting = options.posting;
         return made;
     }
     kv::Server server_;
@@ -94,9 +91,8 @@ int run_kv_bench(const KvBenchOptions& options) {
     }
     // Over sockets it saves system calls in any case.
     chosen.load.client.gathers_requests =
-        chosen.load.outstanding > 1 &&
-        (chosen.load.client.transport == connect::Transport::tcp || chosen.own.gather_turns > 1);
-    chosen.load.client.posting = chosen.own.posting;
+        chosen.load.outstanding > 1 && chosen.load.client.transport == connect::Transport::tcp;
+    chosen.load.client.posting = chosen.posting;
     std::optional<OwnServer> own;
     if (options.server.empty()) {
         own.emplace(chosen);

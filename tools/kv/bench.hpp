@@ -14,7 +14,7 @@ struct KvBenchOptions {
     std::string device{};
     std::string secret_file{};  ///< empty: no secret
     KvLoad load{};
-    message::ServerOptions own{};  ///< how that one posts and looks ahead; clients post as it does
+    message::PostingHabits posting{};  ///< of that one and of the clients
     JsonOutput json{};
 };
 

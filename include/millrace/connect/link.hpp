@@ -238,10 +238,6 @@ class Link {
     /// is a channel.
     [[nodiscard]] std::array<int, 2> news() const noexcept;
 
-    /// Where several listeners share an address: from now on it counts as a peer of that one's, and
-    /// a new peer is given to the one with the fewest.
-    void count_for(std::uint32_t listener) noexcept;
-
     [[nodiscard]] const Address& local() const noexcept;
     /// Who the peer is, for messages: "127.0.0.1:41234 (pid 4711 on host)".
     [[nodiscard]] const std::string& peer_name() const noexcept;

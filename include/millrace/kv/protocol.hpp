@@ -47,7 +47,7 @@ namespace millrace::kv {
 
 static_assert(std::endian::native == std::endian::little, "the wire format is little-endian");
 
-/// What the server says that it is (message::ServerOptions::service).
+/// What the server says that it is (message::Tuning::service).
 inline constexpr std::string_view server_service = "key-value store";
 
 enum class Command : std::uint16_t {

@@ -109,7 +109,6 @@ struct ClientStats {
     std::uint64_t resumed = 0;           ///< channels after the first that went on with a session
     std::uint64_t batches = 0;           ///< messages in which requests went (begin_batch)
     std::uint64_t batches_received = 0;  ///< messages in which several answers came
-    std::uint64_t moved = 0;             ///< to another server of the group, on the same channel
     std::uint64_t bytes_sent = 0;        ///< of payload
     std::uint64_t bytes_received = 0;    ///< of payload
 };

@@ -47,115 +47,60 @@
 #include "millrace/message/entries.hpp"
 #include "millrace/message/session.hpp"
 #include "millrace/message/transfer.hpp"
-#include "millrace/ring/carrier.hpp"
+#include "millrace/message/tuning.hpp"
 
 namespace millrace::message {
 
 struct ServerOptions {
-    /// How the server finds who has written. Each client is told. `shared` is never chosen
-    /// automatically: clients by `rc` have to ask for it, too (ClientOptions::requests), and are
-    /// refused otherwise.
+    /// How the server finds the clients that have written. The server tells each client. `shared`
+    /// is never chosen automatically: a client by `rc` has to ask for it, too
+    /// (ClientOptions::requests), and is refused otherwise.
     Polling polling = Polling::automatic;
-    /// Only Polling::shared: bytes of the buffer that all clients write into, from 4 KiB to 1 GiB.
-    /// The larger, the more rarely two packets meet there, and one of them is sent again. And
-    /// packets of up to `ring_bytes / 16` bytes that each client may have there, a power of two
-    /// from 1 to 64: as many words of 8 bytes are scanned for each.
-    std::size_t shared_bytes = std::size_t{4} << 20;
-    std::uint32_t shared_packets = 8;
-    /// What it is to its clients, who say the same, or both ends are told what the other one is:
-    /// for those who make another kind of server of it, as rpc::Server and kv::Server do.
-    std::string service = "message server";
-    /// What the program says to its clients, and which version of that: compared by the handshake
-    /// with ClientOptions::protocol where both name one.
+    /// What the program says to its clients, and which version of that. The handshake compares it
+    /// with ClientOptions::protocol where both ends name one.
     connect::Protocol protocol{};
-    /// Clients at a time, 1 to 65,536, those included whose channel broke and who may come back.
-    /// One more is refused, with the reason. Of all servers of a group together.
+    /// Clients at a time, 1 to 65,536. A client whose channel broke, and which may come back, is
+    /// one of them. One more is refused with the reason. All servers of a group share this number.
     std::uint32_t max_clients = 1024;
-    /// What clients may come by. Where no RDMA is among them, no device is opened.
+    /// What clients may come by. The server opens a device only for RDMA.
     connect::Transports transports = connect::Transport::rc;
-    /// Whether clients are kept out of each other's memory. By `domains`, a client can write to its
-    /// own ring and mailbox, and to nothing else, whatever keys it knows. Receives::shared,
-    /// Polling::shared and Transport::ud are one resource of all clients, for those that the
-    /// program trusts, and are refused otherwise. `trusted` saves a domain, and with Polling::dense
-    /// a registration, for each client.
+    /// Whether clients are kept out of each other's memory. With `domains` a client can write to
+    /// its own ring and mailbox, and to nothing else, whatever keys it knows. All clients share the
+    /// memory of Receives::shared, Polling::shared and Transport::ud: a server of `domains` refuses
+    /// these, which are for clients that the program trusts. `trusted` saves a domain, and with
+    /// Polling::dense a registration, for each client.
     Protection protection = Protection::domains;
     /// Bytes of the ring for the requests of one client: a power of two from 128 B to 1 GiB.
     std::size_t ring_bytes = std::size_t{16} << 10;
-    /// The largest ring for answers that a client may have.
-    std::size_t max_client_ring_bytes = std::size_t{1} << 20;
-    /// Whether clients may choose that requests, or answers, travel by SEND. Who may not, and asks
-    /// for it, is refused with the reason.
-    bool requests_by_send = true;
-    bool answers_by_send = true;
-    /// Where requests by SEND land. `shared`: for clients that the program trusts, see Receives,
-    /// and refused without Protection::trusted.
-    Receives receives = Receives::own;
-    /// Bytes of a receive for such requests: a power of two from 128 B to 64 KiB, the ring at most.
-    /// `ring_bytes / slot_bytes` of them (1,024 at most) are what a client may have under way. A
-    /// longer request comes in pieces, and is put together.
-    std::size_t slot_bytes = 512;
-    /// Receives of all clients together, 16 to 32,768; only `shared`, whose clients wait where
-    /// there is none, and of those by Transport::ud, whose packets are lost then, and sent again.
-    std::uint32_t shared_receives = 1024;
-    /// Requests of one client without an answer, at most 4,096; who asks for more gets this.
-    std::uint32_t max_window = 1024;
-    /// How requests and answers travel that are longer than others. Not so where the budget of
-    /// `admission` limits what is registered for clients, as this memory is taken while they talk.
-    LargeMessages large{};
-    /// Bytes of the longest request. One client's request that is longer than its ring lies in
-    /// memory of the server.
+    /// Bytes of the longest request. A request that is longer than its client's ring lies in memory
+    /// of the server.
     std::size_t max_request_bytes = std::size_t{16} << 20;
-    /// Requests of all clients whose answers were deferred. While there are so many, further
-    /// requests do not reach the handler: Outcome::overloaded.
+    /// Requests of all clients whose answers were deferred. While there are as many, a further
+    /// request does not reach the handler: Outcome::overloaded.
     std::uint32_t max_pending = 65'536;
-    /// Bytes of requests of all clients that are put off (Request::put_off). One that finds no room
-    /// is to be answered in its turn.
-    std::size_t max_put_off_bytes = std::size_t{1} << 20;
-    /// Bytes of answers that wait because one client does not read; beside those of
-    /// LargeMessages::max_bytes. From then on nothing is taken from it, until it has read; if it
-    /// reads nothing of either for `patience`, it is dropped.
-    std::size_t max_waiting_bytes = std::size_t{1} << 20;
+    /// The server drops a client that reads none of the answers that wait for it for this long, or
+    /// that does not go on with a request it has begun.
     std::chrono::nanoseconds patience = std::chrono::seconds{10};
-    /// Bytes of memory of what all clients, of all servers of a group, make it hold: requests of
-    /// which a part has come, answers that wait or are kept for them. Where there are so many, a
-    /// long request gets Outcome::overloaded, nothing is taken from a client whose answers wait,
-    /// and no answer is kept; a client whose request has begun, and brings less than 64 KiB more in
-    /// `patience`, is dropped. At least what one request of max_request_bytes takes.
+    /// Bytes of memory that all clients, of all servers of a group, make the server hold: requests
+    /// of which a part has come, answers that wait or are kept. Beyond it a long request gets
+    /// Outcome::overloaded, the server takes nothing from a client whose answers wait, and keeps no
+    /// answer; and a client whose request has begun is dropped when less than 64 KiB more of it
+    /// come in `patience`. At least what one request of max_request_bytes takes.
     std::size_t max_held_bytes = std::size_t{512} << 20;
-    /// How long the session of a client that asked for that is kept once its channel broke, and
-    /// how many bytes of answers are kept for it.
+    /// How long the server keeps the session of a client that asked for that
+    /// (ClientOptions::resumes) and whose channel broke.
     std::chrono::nanoseconds session_patience = std::chrono::seconds{30};
-    std::size_t max_kept_bytes = std::size_t{1} << 20;
     /// How waits escalate.
     base::WaitPolicy wait{};
-    /// A handler that has `expect(std::uint16_t procedure, std::span<const std::byte> payload)` is
-    /// told of the requests of so many clients, at most 64, before it gets the first of them: so it
-    /// can have the processor load what they need. It only looks: of what it is told may come
-    /// nothing. It is noexcept, and const where the handler is: one that does not fit does not
-    /// compile. 0: it is not told.
-    std::uint32_t look_ahead = 0;
-    /// Answers to one client that come of so many turns, at most 64, in which there was work all
-    /// the while, are posted together: by WRITE as one, by SEND in lists of up to 16 with one
-    /// doorbell each; by `uc` and `ud` those to one client (`uc`), or to all (`ud`), with one
-    /// doorbell. Where answers are stored it changes nothing. Who calls turn() by itself goes on
-    /// until one finds nothing, or rests. 1: each goes at once.
-    std::uint32_t gather_turns = 1;
-    /// Clients are served in groups of so many, by the order of their places: a group for
-    /// `group_slice` (at most a second), or until none of it has a request while others have, then
-    /// the next one. So less of what clients need is in use at a time, and who is not of the group
-    /// waits. For hundreds of clients that ask all the while (docs/kv.md). 0: all are one group.
-    std::uint32_t group_clients = 0;
-    std::chrono::nanoseconds group_slice = std::chrono::milliseconds{2};
     std::shared_ptr<connect::Endpoint> endpoint{};  ///< null: Endpoint::shared()
-    ring::Carrier carrier = ring::Carrier::automatic;
-    PostingHabits posting{};
-    /// Who is let in: a secret that both ends must know, a budget. `own_domains` is as `protection`
-    /// says; with Protection::trusted, as it is set here.
+    /// Which clients are let in: a secret that both ends must know, a budget. `own_domains` is as
+    /// `protection` says; with Protection::trusted it is as it is set here.
     connect::Admission admission{};
-    /// Clients are accepted in a thread of the server's own, so that they do not keep it from
-    /// requests while they come (docs/loops.md). None: in its turns. Not with Receives::shared, as
-    /// these receives are the serving thread's.
+    /// A thread of the server's own accepts clients, so that a client that comes does not keep the
+    /// server from requests (docs/loops.md). None: the server accepts in its turns. Not with
+    /// Receives::shared, as these receives belong to the serving thread.
     std::optional<connect::AcceptorOptions> acceptor{};
+    Tuning tuning{};
 };
 
 /// Counted since the server was made. Readable from outside as a statistics page, too.
@@ -180,15 +125,13 @@ struct ServerStats {
     std::uint64_t vain_looks = 0;  ///< at clients that had nothing: a late or a foreign hint
     std::uint64_t sleeps = 0;
     std::uint64_t put_off = 0;  ///< requests that were handed to the handler once more, or will be
-    std::uint64_t moved = 0;    ///< clients that came from another server of the group
     std::uint64_t over_budget = 0;  ///< what found no room in ServerOptions::max_held_bytes
 
     /// Of several servers together.
     ServerStats& operator+=(const ServerStats& other) noexcept;
 };
 
-/// A client's place, and how many had that place before: no two clients are the same. One that was
-/// moved (ServerGroup::move) is another one from then on.
+/// A client's place, and how many had that place before: no two clients are the same.
 struct ClientId {
     std::uint32_t place = 0;
     std::uint32_t generation = 0;
@@ -199,17 +142,18 @@ struct ClientId {
 namespace detail {
 struct ReplyQueue;
 struct RequestAccess;
+struct PuttingOff;
 
 /// What of a server's state the loop over several requests uses, which is compiled in the program.
 struct Serving {
-    BatchWriter answers;  ///< to requests that came in one message
+    BatchWriter batch;  ///< to requests that came in one message
     ServerStats counts;
     /// Of an answer that is laid there.
     [[nodiscard]] EntryHead entry_of(std::uint64_t id, Outcome outcome,
                                      std::size_t size) const noexcept {
         return {.length = static_cast<std::uint16_t>(size),
                 .what = static_cast<std::uint16_t>(outcome),
-                .number = static_cast<std::uint32_t>(id - answers.first())};
+                .number = static_cast<std::uint32_t>(id - batch.first())};
     }
 };
 }  // namespace detail
@@ -279,12 +223,12 @@ class Request {
     base::Status answer(std::span<const std::byte> payload) {
         if (stage_ == Stage::open) return answer_alone(payload);
         // A short one calls nobody.
-        if (stage_ != Stage::open_in_batch || !server_->answers.takes_quickly(payload.size()))
+        if (stage_ != Stage::open_in_batch || !server_->batch.takes_quickly(payload.size()))
             [[unlikely]]
             return answer_in_batch(payload);
         stage_ = Stage::answered;
         ++server_->counts.answers;
-        server_->answers.lay(server_->entry_of(header_.id, Outcome::ok, payload.size()),
+        server_->batch.lay(server_->entry_of(header_.id, Outcome::ok, payload.size()),
                              payload.data());
         return base::Status::ok;
     }
@@ -309,18 +253,10 @@ class Request {
     /// The answer comes later, from any thread. The payload is the handler's only until it returns.
     /// A Reply that is not due, if the request is answered, or deferred, already.
     [[nodiscard]] Reply defer();
-    /// Others first: the handler gets this request once more as soon as a turn has found no other
-    /// one, and at the latest behind others_before others for each that was put off before it.
-    /// Until then it is as one that was deferred, and a copy of it is kept. `ok`; `full`: there is
-    /// no room for that (ServerOptions::max_put_off_bytes), or it was put off before: it is to be
-    /// answered now; `closed`: it is answered, or deferred, already.
-    base::Status put_off();
-    static constexpr std::uint32_t others_before = 16;
-    /// base::ticks() when it was put off; 0: it was not.
-    [[nodiscard]] std::uint64_t put_off_at() const noexcept;
 
   private:
     friend struct detail::RequestAccess;
+    friend struct detail::PuttingOff;
     friend class Server;
     Request(detail::Serving* server, void* peer, ClientId client, const SessionHeader& header,
             std::span<const std::byte> payload) noexcept
@@ -378,19 +314,6 @@ struct HandlerRef {
     void (*call)(void* handler, Request& request) = nullptr;
     /// Several requests, as long as the run goes on; `request` becomes one after the other.
     void (*serve)(void* handler, Request& request, RequestRun& run) = nullptr;
-    /// Null: it has none.
-    void (*expect)(void* handler, std::uint16_t procedure,
-                   std::span<const std::byte> payload) = nullptr;
-};
-template <class Handler>
-concept Expects = requires(Handler& handler, std::span<const std::byte> payload) {
-    { handler.expect(std::uint16_t{}, payload) } noexcept;
-};
-/// It has a public `expect`, be it one that does not fit.
-template <class Handler>
-concept HasExpect = requires { &Handler::expect; } || requires(std::remove_cv_t<Handler>& handler,
-                                                               std::span<const std::byte> payload) {
-    handler.expect(std::uint16_t{}, payload);
 };
 }  // namespace detail
 
@@ -412,11 +335,10 @@ class Server {
     /// Calls `handler(Request&)` for at most `budget` requests, at most one of each client, or 16
     /// of one that sends several in one message (Client::begin_batch), and sends what was deferred
     /// and is there. Begins behind the client that was served last, so that nobody has a second
-    /// turn while another one (of its group) waits. Never sleeps; how many requests it took, or
-    /// handed to the handler once more (Request::put_off). What the handler throws goes to the
-    /// client (Outcome::failed), and no further. The handler must not use the server. With
-    /// ServerOptions::gather_turns some answers may not be posted yet: they go by a later turn(),
-    /// at the latest by one that finds nothing, or by rest(). Throws Error as said above.
+    /// turn while another one waits. Never sleeps; how many requests it took, or
+    /// handed to the handler once more (requests of low priority). What the handler throws goes to
+    /// the client (Outcome::failed), and no further. The handler must not use the server. Throws
+    /// Error as said above.
     template <class Handler>
     std::size_t turn(Handler&& handler, std::size_t budget = 1024) {
         return turn_by(erase(handler), budget);
@@ -444,20 +366,9 @@ class Server {
 
     /// Called within turn() for each deferred request whose client takes it back, or has left for
     /// good, so that work on it can end: with the client and the request's number, Request::id;
-    /// behind these of a client that has left, or was moved to another server of its group, once
-    /// with 0. It must not use the server, nor throw.
+    /// behind these of a client that has left, once with 0. It must not use the server, nor throw.
     /// None: nobody is told.
     void on_unwanted(std::function<void(ClientId, std::uint64_t id)> call);
-    /// What a handler knows of a client goes with it to another server of the group
-    /// (ServerGroup::move). `leaves` gives that, in place of the last call by on_unwanted(), in the
-    /// thread of the server that the client leaves; it owes the client no answer then. `comes` is
-    /// called in the thread of the server where it goes on, before the client's next request, with
-    /// its number there. A client that ends on its way has only what `leaves` gave destroyed. Both
-    /// must not use the server, and `comes` must not throw.
-    using Knowledge = std::shared_ptr<void>;
-    void on_moved(std::function<Knowledge(ClientId)> leaves,
-                  std::function<void(ClientId, Knowledge)> comes);
-
     /// For connections that are not this server's, and that its thread is to serve as well: `look`
     /// is called within turn() and rest(), as often as a look is taken at clients by sockets, and
     /// soon once `descriptor` (an epoll of them, say) is readable. It does what there is to do, for
@@ -496,20 +407,9 @@ class Server {
     template <class Handler>
     static detail::HandlerRef erase(Handler& handler) noexcept {
         using Bare = std::remove_reference_t<Handler>;
-        static_assert(!detail::HasExpect<Bare> || detail::Expects<Bare>,
-                      "a handler's expect(std::uint16_t, std::span<const std::byte>) is noexcept, "
-                      "and const if the handler is");
         // A function is no object, and has an address all the same; an object may be constant.
         const auto place = reinterpret_cast<std::uintptr_t>(std::addressof(handler));
-        detail::HandlerRef made{reinterpret_cast<void*>(place), &hand_to<Bare>,
-                                &hand_several_to<Bare>};
-        if constexpr (detail::Expects<Bare>) {
-            made.expect = [](void* bare, std::uint16_t procedure,
-                             std::span<const std::byte> payload) {
-                reinterpret_cast<Bare*>(bare)->expect(procedure, payload);
-            };
-        }
-        return made;
+        return {reinterpret_cast<void*>(place), &hand_to<Bare>, &hand_several_to<Bare>};
     }
     template <class Bare>
     static void hand_to(void* handler, Request& request) {

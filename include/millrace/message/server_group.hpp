@@ -5,11 +5,9 @@
 //
 // Each thread has a Server of its own, with all that belongs to one: no request waits for another
 // thread, and nothing is locked on its way. A client belongs to one of them from its first word on,
-// the one that has the fewest then. Its session stays there unless it is moved (move(),
-// ServerThreads::balance_every): a client that comes back asks for the server that keeps it
-// (session.hpp), so that requests are known again, and answers that were deferred find it. A client
-// is moved when it is owed nothing, so a Reply never changes hands; for handlers it has left, and
-// another one has come, unless they hand on what they know of it (Server::on_moved).
+// the one that has the fewest then. Its session stays there: a client that comes back asks for the
+// server that keeps it (session.hpp). So that server knows its requests, and answers that were
+// deferred find it.
 //
 // A group of one is a Server, at the same cost. Source: work 001, section 4.2, whose server has one
 // thread; the threads of work 004's servers (section 4.1) each have their own clients, too.
@@ -43,15 +41,6 @@ struct ServerThreads {
     /// allocated by its server's thread, so on its NUMA node, too, where the system does as it does
     /// by default. None: nobody is pinned.
     std::vector<int> cores{};
-    /// In place of cores: NUMA nodes, the first for the first thread, and so on, and from the
-    /// beginning again. A thread runs on any core of its node that the process may use, and its
-    /// mailboxes and pools are made there, too.
-    std::vector<int> nodes{};
-    /// How often a thread that takes more requests than another one lets a client go there, if that
-    /// makes them more equal: of what it took since the last time, a quarter more. 1 ms at least;
-    /// 0: never. A server that sleeps wakes for it. What a handler knows of a client goes with it
-    /// if the handler says so (Server::on_moved), as those of rpc::Server do.
-    std::chrono::nanoseconds balance_every{0};
 };
 
 /// Belongs to the thread that made it, or to the one that called adopt() since, as Server; stop(),
@@ -60,8 +49,7 @@ class ServerGroup {
   public:
     /// `options` are those of each server; max_clients is for all together, and what is said of a
     /// pool (shared_receives, max_pending) for each. Throws Error as Server::listen;
-    /// invalid_argument: a number of threads out of range, a core or a node that the process may
-    /// not use, or both cores and nodes, or a time out of range.
+    /// invalid_argument: a number of threads out of range, or a core that the process may not use.
     [[nodiscard]] static ServerGroup listen(const connect::Address& address,
                                             const ServerOptions& options = {},
                                             const ServerThreads& threads = {});
@@ -77,15 +65,6 @@ class ServerGroup {
 
     /// What their clients make them hold: for what is built on a group, and holds something, too.
     [[nodiscard]] const std::shared_ptr<HeldBytes>& held() const noexcept;
-
-    /// Any thread: the client is to be served by server `to` from then on. Soon: it is moved when
-    /// every request that was taken is answered, and every answer is in its ring; until then no
-    /// more of them are taken. If that takes longer than 100 ms (or ServerOptions::patience), it
-    /// stays. From then on it has another ClientId; ServerStats::moved and ClientStats::moved count
-    /// it. Nothing happens to a client that has left, or whose connection broke; nor to one over
-    /// sockets, UC or UD, or by Receives::shared, which use what belongs to their server. Throws
-    /// Error (invalid_argument): there is no such server.
-    void move(ClientId client, std::size_t to);
 
     /// Serves by all threads until it is stopped (`closed`), or `timed_out`, or `cancelled`.
     /// `handler(Request&)` is called by all of them, so that it must be thread-safe. What is thrown

@@ -35,7 +35,7 @@ namespace millrace::rpc {
 
 /// The server serves what waits in this order, of all its clients: one of low priority is put off,
 /// and handed to its handler once no other one is there, and at the latest behind 16 others
-/// (message::Request::put_off). Requests of one priority are handed to handlers in the order in
+/// (message::detail::PuttingOff). Requests of one priority are handed to handlers in the order in
 /// which they were sent, and clients take turns. Under overload, low ones are refused first: when
 /// half of what the server allows is under way.
 enum class Priority : std::uint8_t { normal = 0, low = 1 };

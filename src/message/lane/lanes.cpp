@@ -35,14 +35,14 @@ constexpr Transport every_transport[] = {Transport::rc, Transport::tcp, Transpor
         PacketHost::Setting{
             .transport = transport,
             .memory = {.ring_bytes = options.ring_bytes,
-                       .max_peer_ring_bytes = options.max_client_ring_bytes,
+                       .max_peer_ring_bytes = options.tuning.max_client_ring_bytes,
                        .max_message_bytes = longest,
                        .held = held},
-            .posting = {.habits = options.posting, .gathers = options.gather_turns > 1},
-            .receives = options.shared_receives,
+            .posting = {.habits = options.tuning.posting},
+            .receives = options.tuning.shared_receives,
             .max_clients = options.max_clients,
-            .shared_slots = options.shared_packets,
-            .shared_bytes = options.shared_bytes},
+            .shared_slots = options.tuning.shared_packets,
+            .shared_bytes = options.tuning.shared_bytes},
         link);
 }
 
@@ -78,9 +78,9 @@ void check_transports(const ServerOptions& options) {
                "only rc has rings and receives to choose between",
                "leave that option as it is by default, or take clients by rc, too");
     };
-    if (options.receives != Receives::own) only_rc("shared receives");
+    if (options.tuning.receives != Receives::own) only_rc("shared receives");
     if (options.polling == Polling::shared) only_rc("a shared buffer");
-    if (options.carrier != ring::Carrier::automatic) only_rc("a carrier of its own choice");
+    if (options.tuning.carrier != ring::Carrier::automatic) only_rc("a carrier of its own choice");
 }
 
 std::unique_ptr<NetworkLane> connect_network_lane(const connect::Address& server,

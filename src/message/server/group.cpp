@@ -14,7 +14,7 @@
 
 #include "millrace/base/placement.hpp"
 #include "millrace/base/wait.hpp"
-#include "server_state.hpp"
+#include "server/state.hpp"
 
 namespace millrace::message {
 
@@ -44,7 +44,6 @@ ServerGroup::~ServerGroup() = default;
 namespace {
 
 constexpr std::uint32_t most_threads = 256;
-constexpr std::chrono::milliseconds least_between_balances{1};
 
 void check(const ServerThreads& threads) {
     const auto refuse = [](std::string what, std::string why, std::string remedy) {
@@ -62,28 +61,10 @@ void check(const ServerThreads& threads) {
         refuse(fmt::format("core {}", core), "this process may not run there",
                fmt::format("choose among {}", fmt::join(available, ", ")));
     }
-    if (!threads.cores.empty() && !threads.nodes.empty()) {
-        refuse("cores and nodes", "a node is a set of cores", "choose one of both");
-    }
-    if (threads.balance_every != std::chrono::nanoseconds::zero() &&
-        threads.balance_every < least_between_balances) {
-        refuse(fmt::format("balanced each {} ns", threads.balance_every.count()),
-               "each time costs a look at every client",
-               "balance each 100 ms, or each 1 ms at most");
-    }
-    for (const int node : threads.nodes) {
-        if (!base::cores_of_node(node).empty()) continue;
-        refuse(fmt::format("NUMA node {}", node),
-               "it is not there, or this process may not run on any of its cores",
-               "see /sys/devices/system/node");
-    }
 }
 
 /// Where thread `number` is to run; none: anywhere.
 [[nodiscard]] std::vector<int> cores_for(const ServerThreads& threads, std::size_t number) {
-    if (!threads.nodes.empty()) {
-        return base::cores_of_node(threads.nodes[number % threads.nodes.size()]);
-    }
     if (!threads.cores.empty()) return {threads.cores[number % threads.cores.size()]};
     return {};
 }
@@ -98,12 +79,6 @@ ServerGroup ServerGroup::listen(const connect::Address& address, const ServerOpt
     ServerGroup group{std::make_unique<State>(
         Server::listen_together(address, options, threads.count, where), options, threads)};
     group.adopt();
-    if (threads.balance_every != std::chrono::nanoseconds::zero() && threads.count > 1) {
-        for (Server& server : group.state_->servers) {
-            Server::State& its = *server.state_;
-            its.hub.every(threads.balance_every, [&its] { its.balance(); });
-        }
-    }
     return group;
 }
 
@@ -112,17 +87,6 @@ const connect::Address& ServerGroup::address() const noexcept {
 }
 std::size_t ServerGroup::size() const noexcept { return state_->servers.size(); }
 Server& ServerGroup::server(std::size_t number) noexcept { return state_->servers[number]; }
-
-void ServerGroup::move(ClientId client, std::size_t to) {
-    const std::size_t count = state_->servers.size();
-    if (client.server >= count || to >= count) {
-        throw base::Error{base::ErrorCode::invalid_argument, "move a client",
-                          fmt::format("from server {} to server {}", client.server, to),
-                          fmt::format("there are {}", count), "they are numbered from 0"};
-    }
-    Server::State& from = *state_->servers[client.server].state_;
-    from.hub.post([&from, client, to] { from.move(client, static_cast<std::uint32_t>(to)); });
-}
 
 const std::shared_ptr<HeldBytes>& ServerGroup::held() const noexcept {
     return state_->servers.front().state_->crowd->held();
@@ -237,21 +201,11 @@ std::string ServerGroup::explain() const {
     if (count == 1) return group.servers.front().explain();
     std::string text = fmt::format(
         "{} message servers, a thread each, with {} of {} clients: each new one is given to the "
-        "one with the fewest, and its session stays there{}\n",
-        count, stats().clients, group.options.max_clients,
-        group.threads.balance_every == std::chrono::nanoseconds::zero()
-            ? std::string{" unless it is moved"}
-            : fmt::format(
-                  " unless it is moved; each {} ms, a busy one gives one away",
-                  std::chrono::duration_cast<std::chrono::milliseconds>(group.threads.balance_every)
-                      .count()));
+        "one with the fewest, and its session stays there\n",
+        count, stats().clients, group.options.max_clients);
     if (!group.threads.cores.empty()) {
         text += fmt::format("their threads are pinned to cores {}\n",
                             fmt::join(group.threads.cores, ", "));
-    }
-    if (!group.threads.nodes.empty()) {
-        text += fmt::format("their threads, mailboxes and pools are on NUMA nodes {}\n",
-                            fmt::join(group.threads.nodes, ", "));
     }
     return text + "the first of them: " + group.servers.front().explain();
 }
