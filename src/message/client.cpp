@@ -53,7 +53,7 @@ Status Client::claim(std::size_t size, std::span<std::byte>& room) {
         if (client.gathers) client.begin_batch();
     }
     if (!client.options.resumes) {
-        status = client.line->claim(session_head_bytes + size, room);
+        status = client.line.claim(session_head_bytes + size, room);
         if (status == Status::ok) [[likely]] {
             client.claimed = Claimed::in_line;
             room = room.subspan(session_head_bytes);
@@ -103,11 +103,11 @@ Status Client::commit(std::size_t size, std::uint64_t& id, const RequestOptions&
         if (status == Status::ok) client.counts.large += client.line->count_announced();
     } else {
         std::span<std::byte> room;
-        status = client.line->claim(session_head_bytes + size, room);
+        status = client.line.claim(session_head_bytes + size, room);
         if (status != Status::ok) [[unlikely]]
             return client.not_sent(status, size);
         copy_two_words(room.data(), head);
-        status = client.line->commit(session_head_bytes + size);
+        status = client.line.commit(session_head_bytes + size);
     }
     if (status == Status::ok) [[likely]]
         id = client.submitted(size);
@@ -261,23 +261,19 @@ std::string Client::failure() const {
 
 // --- for the rest of this folder
 
-Channel::Core& detail::ClientAccess::core(Client& client) noexcept { return client.state_->core(); }
+RingLane& detail::ClientAccess::ring(Client& client) noexcept { return *client.state_->ring(); }
 
 bool detail::ClientAccess::window_is_full(const Client& client) noexcept {
     return client.state_->next_id - client.state_->lowest >= client.state_->window;
 }
 
 bool detail::ClientAccess::holds_messages(const Client& client) noexcept {
-    return !client.state_->line->is_clear();
-}
-
-bool detail::ClientAccess::fetch_is_due(Client& client) noexcept {
-    return client.state_->line->fetch_is_due();
+    return !client.state_->line.is_clear();
 }
 
 void detail::ClientAccess::begin_batch(Client& client) noexcept {
     Client::State& state = *client.state_;
-    state.core().begin_batch();
+    state.ring()->gather();
     state.holds_hints = true;
 }
 

@@ -11,9 +11,9 @@
 #include <fmt/format.h>
 
 #include "client_state.hpp"
+#include "lane/lanes.hpp"
 #include "millrace/base/log.hpp"
 #include "setup.hpp"
-#include "wires.hpp"
 
 namespace millrace::message {
 
@@ -39,7 +39,7 @@ namespace {
 /// The same for another transport, without what means nothing there.
 [[nodiscard]] ClientOptions options_by(connect::Transport transport, ClientOptions options) {
     options.transport = transport;
-    if (is_by_wire(transport)) {
+    if (has_no_rings(transport)) {
         options.requests = options.answers = Transfer::write;
         options.carrier = ring::Carrier::automatic;
     }
@@ -97,26 +97,27 @@ void Client::State::connect(const Deadline& deadline) {
     link.transport = options.transport;
     // Nobody else knows the session.
     if (options.resumes && !session.is_none()) link.listener = welcomed.server;
-    if (is_by_wire(options)) {
-        line.emplace(connect_wire(server, link, options, deadline));
+    if (has_no_rings(options)) {
+        line = AnyLane{connect_network_lane(server, link, options, deadline)};
     } else {
         if (options.answers == Transfer::send) {
             link.max_receive_requests = receives_for(options.ring_bytes, options.slot_bytes);
         }
-        line.emplace(set_up(connect::connect(server, link, deadline), channel_options, deadline,
-                            {.sends = options.requests,
-                             .receives = options.answers,
-                             .slot_bytes = options.slot_bytes,
-                             .begins_anywhere = true}),
-                     options.max_answer_bytes + session_head_bytes);
+        line = AnyLane{std::make_unique<RingLane>(
+            set_up(connect::connect(server, link, deadline), channel_options, deadline,
+                   {.sends = options.requests,
+                    .receives = options.answers,
+                    .slot_bytes = options.slot_bytes,
+                    .begins_anywhere = true}),
+            options.max_answer_bytes + session_head_bytes)};
     }
     const Hello hello{.session = options.resumes ? session : SessionName{},
                       .window = options.window,
                       .resumes = options.resumes,
                       .next_id = next_id,
                       .max_answer = options.max_answer_bytes,
-                      .reads_large = options.large.allowed && !line->is_wire(),
-                      .batches = !line->is_wire()};
+                      .reads_large = options.large.allowed && ring() != nullptr,
+                      .batches = ring() != nullptr};
     (void)line->send(pack(SessionHeader{.kind = SessionKind::hello}), pack(hello));
     std::span<const std::byte> message;
     Status status = Status::empty;
@@ -163,10 +164,10 @@ void Client::State::find_mailbox() {
     box = nullptr;
     if (!is_dense) return;
     mailbox = {welcomed.mailbox, welcomed.mailbox_rkey};
-    box = core().carrier.map(mailbox, 1);
+    box = ring()->map(mailbox);
     if (box != nullptr) return;
     hint_source =
-        core().link.protection_domain().allocate(sizeof(std::uint64_t), verbs::Access::none);
+        line->link().protection_domain().allocate(sizeof(std::uint64_t), verbs::Access::none);
     *hint_source.data() = std::byte{1};
 }
 
@@ -175,22 +176,22 @@ void Client::State::take_welcome(const Welcome& welcome) {
     ended = Status::ok;
     why_failed.clear();
     max_request = welcome.max_request;
-    if (line->is_wire()) {
+    if (ring() == nullptr) {
         max_request =
-            std::min<std::uint64_t>(max_request, Wire::largest_message - session_head_bytes);
+            std::min<std::uint64_t>(max_request, NetworkLane::largest_message - session_head_bytes);
     }
     // Requests by SEND are found otherwise.
     is_dense = welcome.polling == Polling::dense && options.requests == Transfer::write &&
-               !line->is_wire();
-    if (welcome.reads_large && options.large.allowed && !line->is_wire()) {
-        line->agree(options.large, Line::Excess::in_pieces);
+               ring() != nullptr;
+    if (welcome.reads_large && options.large.allowed && ring() != nullptr) {
+        ring()->agree(options.large, RingLane::Excess::in_pieces);
     }
     owes_hint = holds_hints = is_batching = false;
-    awaits_in_ring = !line->is_wire() && options.answers == Transfer::write;
-    waits_between = line->is_wire() ? 0 : 7;
+    awaits_in_ring = ring() != nullptr && options.answers == Transfer::write;
+    waits_between = ring() == nullptr ? 0 : 7;
     // What is stored is there at once, one by one.
-    gathers = options.gathers_requests && !line->is_wire() && !core().stores;
-    takes_batches = welcome.batches && !line->is_wire();
+    gathers = options.gathers_requests && ring() != nullptr && !ring()->stores();
+    takes_batches = welcome.batches && ring() != nullptr;
     note_batches();
     find_mailbox();
     const bool is_first = session.is_none();
@@ -254,7 +255,7 @@ Status Client::State::connect_again(const Deadline& deadline) {
 
 std::string Client::explain() const {
     const State& client = *state_;
-    const bool is_by_rc = !is_by_wire(client.options.transport);
+    const bool is_by_rc = !has_no_rings(client.options.transport);
     std::string text = fmt::format(
         "{}\n", client.line.has_value() ? client.line->explain() : std::string{"not connected"});
     const bool is_shared = client.options.requests == Transfer::shared;
@@ -277,7 +278,7 @@ std::string Client::explain() const {
         client.options.resumes ? "in a session that outlives its channel"
                                : "in a session that ends with its channel");
     if (!is_by_rc || is_shared) return text;
-    if (client.line.has_value()) text += '\n' + client.line->explain_large();
+    if (client.ring() != nullptr) text += '\n' + client.ring()->explain_large();
     text += fmt::format("\nbatches: {}",
                         client.takes_batches
                             ? "several requests, or answers, go in one message"

@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "batch.hpp"
-#include "line.hpp"
+#include "lane/any_lane.hpp"
 #include "millrace/base/forks.hpp"
 #include "millrace/base/peer_causality.hpp"
 #include "millrace/base/sole_use.hpp"
@@ -58,7 +58,8 @@ struct Client::State {
         channel_options.admission = options.admission;
     }
 
-    [[nodiscard]] Channel::Core& core() noexcept { return line->core(); }
+    /// Null: the session goes by packets, or a socket.
+    [[nodiscard]] RingLane* ring() const noexcept { return line.ring(); }
     [[nodiscard]] Call& call_of(std::uint64_t id) noexcept { return calls[id & mask]; }
     [[nodiscard]] Place& place(std::uint64_t id) noexcept { return places[id & mask]; }
 
@@ -69,7 +70,7 @@ struct Client::State {
             return ended;
         if (size > max_request) [[unlikely]]
             return base::Status::too_large;
-        if (next_id - lowest >= window || (!line->is_clear() && !flushes())) [[unlikely]]
+        if (next_id - lowest >= window || (!line.is_clear() && !flushes())) [[unlikely]]
             return not_sent(base::Status::full, size);
         return base::Status::ok;
     }
@@ -99,8 +100,8 @@ struct Client::State {
     [[gnu::noinline]] base::Status submit(std::span<const std::byte> request, std::uint64_t& id,
                                           const RequestOptions& said) {
         if (ended != base::Status::ok || request.size() > max_request ||
-            next_id - lowest >= window || !line->sends_here() ||
-            line->try_send_here(head_of(said), request) != base::Status::ok) [[unlikely]]
+            next_id - lowest >= window || ring() == nullptr ||
+            ring()->try_send(head_of(said), request) != base::Status::ok) [[unlikely]]
             return submit_otherwise(request, id, said);
         note_submitted(request, id, said);
         return base::Status::ok;
@@ -172,7 +173,7 @@ struct Client::State {
         status = base::Status::too_large;
         if (size > longest_entry) return nullptr;
         std::span<std::byte> room;
-        status = line->claim_batch(batch_bytes(size), room);
+        status = ring()->claim_batch(batch_bytes(size), room);
         if (status != base::Status::ok) return nullptr;
         requests.open(room, next_id,
                       options.resumes ? std::nullopt
@@ -180,11 +181,8 @@ struct Client::State {
                                             std::min<std::uint64_t>(max_request, longest_short)});
         // What one call lays and sends is never left for a look to send.
         if (begins_batches) is_batching = true;
-        if (core().readiness != nullptr) [[unlikely]] {
-            // Room was found, and nothing else may look for some meanwhile.
-            core().wants_room = false;
-            core().readiness->wake();
-        }
+        // Room was found, and nothing else may look for some meanwhile.
+        ring()->note_room();
         return requests.place_for(size);
     }
     /// The payload lies there.
@@ -248,10 +246,10 @@ struct Client::State {
                             .procedure = static_cast<std::uint16_t>(requests.count()),
                             .kind = SessionKind::request_batch,
                             .behind = static_cast<std::uint16_t>(first - lowest),
-                            .limit_us = core().say_position()});
+                            .limit_us = ring()->say_position()});
         ++counts.batches;
         // That the connection has ended is found by the next look.
-        (void)line->commit_batch(size);
+        (void)ring()->commit_batch(size);
         if (is_dense) hint();
     }
 
@@ -286,16 +284,16 @@ struct Client::State {
     /// `full`: it would not yet.
     base::Status look_for_room() {
         if (ended != base::Status::ok) return ended;
-        if (next_id - lowest >= window || (!line->is_clear() && !flushes())) {
+        if (next_id - lowest >= window || (!line.is_clear() && !flushes())) {
             return base::Status::full;
         }
         std::span<std::byte> place;
         base::Status status = base::Status::too_large;
         if (takes_batches && refused_bytes <= longest_entry) {
-            status = line->claim_batch(batch_bytes(refused_bytes), place);
+            status = ring()->claim_batch(batch_bytes(refused_bytes), place);
         }
         if (status == base::Status::too_large) {
-            status = line->claim(session_head_bytes + refused_bytes, place);
+            status = line.claim(session_head_bytes + refused_bytes, place);
         }
         // What fits nowhere waits here, and is taken.
         return status == base::Status::too_large ? base::Status::ok : status;
@@ -326,12 +324,7 @@ struct Client::State {
             return;
         }
         const ibv_sge one = hint_source.slice(0, 1);
-        owes_hint = core().window.post(
-                        verbs::Write{.from = {&one, 1},
-                                     .to = mailbox,
-                                     .flags = core().max_inline >= 1 ? verbs::SendFlags::inlined
-                                                                     : verbs::SendFlags::none},
-                        core().signal) == base::Status::full;
+        owes_hint = ring()->write_byte(one, mailbox) == base::Status::full;
     }
     void send_control(const SessionHeader& header) {
         send_batch();
@@ -373,7 +366,7 @@ struct Client::State {
             return ended;
         while (true) {
             std::span<const std::byte> message;
-            const base::Status status = line->look(message);
+            const base::Status status = line.look(message);
             if (status != base::Status::ok) [[unlikely]] {
                 if (status == base::Status::empty) {
                     look_after_line();
@@ -396,7 +389,7 @@ struct Client::State {
                     continue;
                 }
                 if (take_otherwise(message)) {
-                    line->pass();
+                    line.pass();
                     continue;
                 }
                 if (ended == base::Status::ok) {
@@ -415,7 +408,7 @@ struct Client::State {
                 ++counts.unwanted;
                 settle(header.id);
             }
-            line->pass();
+            line.pass();
         }
     }
     /// Head and entries, if it is a message of several answers.
@@ -431,11 +424,11 @@ struct Client::State {
         SessionHeader header;
         std::span<const std::byte> entries;
         if (!parse_answers(message, header, entries)) return false;
-        if (!core().hear_position(header.limit_us)) {
+        if (!ring()->hear_position(header.limit_us)) {
             fail("the server says that it has read more than was sent to it");
             return false;
         }
-        line->ask_for_lines(message.size());
+        ring()->ask_for_frame(message.size());
         answers = BatchReader{entries};
         answers_from = header.id;
         ++counts.batches_received;
@@ -507,10 +500,10 @@ struct Client::State {
         if (awaits_in_ring && ended == base::Status::ok && !answers.is_open() && kept.empty())
             [[likely]] {
             std::span<const std::byte> message;
-            const Line::Front front = line->look_at_front(message);
-            if (front == Line::Front::message) [[likely]] {
+            const RingLane::Front front = ring()->look_at_front(message);
+            if (front == RingLane::Front::message) [[likely]] {
                 if (is_of_answers(message, run)) return base::Status::ok;
-            } else if (front == Line::Front::nothing && has_nothing_to_do()) {
+            } else if (front == RingLane::Front::nothing && has_nothing_to_do()) {
                 return base::Status::empty;
             }
         }
@@ -521,7 +514,7 @@ struct Client::State {
                                                          detail::AnswerRun& run) noexcept {
         SessionHeader header;
         std::span<const std::byte> entries;
-        if (!parse_answers(message, header, entries) || !core().hear_position(header.limit_us))
+        if (!parse_answers(message, header, entries) || !ring()->hear_position(header.limit_us))
             [[unlikely]]
             return false;
         run = run_of(entries.data(), entries.data() + entries.size(), header.id);
@@ -540,8 +533,8 @@ struct Client::State {
     }
     /// A look that has found nothing in the ring would see to nothing else.
     [[nodiscard, gnu::always_inline]] bool has_nothing_to_do() noexcept {
-        return !is_batching && !owes_hint && line->is_clear() && !line->keeps_memory() &&
-               core().readiness == nullptr && core().counts_vain_look();
+        return !is_batching && !owes_hint && ring()->is_clear() && !ring()->keeps_memory() &&
+               ring()->counts_vain_look();
     }
     [[gnu::noinline]] base::Status look_for_several_well(Answer& answer, detail::AnswerRun& run) {
         const base::Status status = kept.empty() ? look_at_line(answer) : look_at_kept(0, answer);
@@ -557,7 +550,7 @@ struct Client::State {
     /// Client::prefetch().
     void prefetch() noexcept {
         if (awaits_in_ring && ended == base::Status::ok && !answers.is_open()) {
-            line->ask_for_front();
+            ring()->ask_ahead();
         }
     }
     /// Those were handed out of which the run says so.
@@ -603,8 +596,8 @@ struct Client::State {
     }
     [[gnu::noinline]] void end_answers() noexcept {
         answers.close();
-        line->ask_for_place();
-        line->pass_batch();
+        ring()->ask_for_place();
+        ring()->pass_batch();
     }
     /// What is no answer that lies in the ring and is awaited. False: it is none to any request. It
     /// parses the message by itself, so that the most frequent case keeps the head in registers.
@@ -631,29 +624,29 @@ struct Client::State {
                 ++counts.unwanted;
                 settle(header.id);
             }
-            return line->decline();
+            return ring()->decline();
         }
         ++counts.large;
-        return line->fetch(header, *from);
+        return ring()->fetch(header, *from);
     }
     /// Requests are laid side by side from here on, and not posted, if that makes a difference.
     [[gnu::noinline]] void begin_batch() noexcept {
         if (is_batching) return;
-        core().begin_batch();
-        is_batching = holds_hints = core().gathers;
+        ring()->gather();
+        is_batching = holds_hints = ring()->gathers();
         // A program's loop is to come here once more, and to find nothing.
-        if (is_batching && core().readiness != nullptr) core().readiness->wake();
+        if (is_batching) ring()->wake_loop();
     }
     [[gnu::noinline]] void end_batch() noexcept {
         send_batch();
-        core().end_batch();
+        ring()->post_gathered();
         is_batching = holds_hints = false;
         if (std::exchange(owes_hint, false)) hint();
     }
     void look_after_line() {
         if (is_batching) [[unlikely]]
             end_batch();
-        if (!line->is_clear()) [[unlikely]]
+        if (!line.is_clear()) [[unlikely]]
             (void)line->flush();
         if (owes_hint) [[unlikely]]
             hint();
@@ -668,8 +661,7 @@ struct Client::State {
         if (handed_out == in_line) [[likely]] {
             settle(last_looked_at());
             --wanted;
-            // The next request of who has no other under way would wait for the stores.
-            line->pass(wanted != 0);
+            wanted != 0 ? line.pass_at_leisure() : line.pass();
         } else {
             pass_otherwise();
         }
@@ -706,7 +698,7 @@ struct Client::State {
         } else {
             settle(answer.id);
             --wanted;
-            line->pass();
+            line.pass();
         }
         return true;
     }
@@ -759,8 +751,8 @@ struct Client::State {
                 std::uint64_t before = line->progress();
                 const auto has_come = [&] {
                     if (again == base::Status::empty && is_quiet()) return false;
-                    if (!line->is_wire()) {
-                        core().waiting_for_room = again == base::Status::full || !line->is_clear();
+                    if (ring() != nullptr) {
+                        ring()->wait_for_room(again == base::Status::full || !ring()->is_clear());
                     }
                     status = attempt();
                     return status != again || line->progress() != before;
@@ -782,8 +774,8 @@ struct Client::State {
     }
     /// True: a look for an answer would find nothing, and have nothing else to do.
     [[nodiscard, gnu::always_inline]] bool is_quiet() noexcept {
-        return awaits_in_ring && ended == base::Status::ok && line->is_clear() &&
-               line->receives_here() && !owes_hint && !is_batching && core().stays_quiet();
+        return awaits_in_ring && ended == base::Status::ok && ring()->is_clear() &&
+               ring()->receives_here() && !owes_hint && !is_batching && ring()->stays_quiet();
     }
     /// Whose answers come within some microseconds never waits for so long that it gives its
     /// processor away. Where many clients share one, the others would wait for the scheduler, each
@@ -836,7 +828,7 @@ struct Client::State {
     connect::Address server;
     ClientOptions options;
     ChannelOptions channel_options;
-    std::optional<Line> line;
+    AnyLane line;
     base::SoleUse use;  ///< by a wait, reconnect() or close() that is under way
 
     // What each request and answer asks for lies together, in few cache lines.
@@ -847,7 +839,7 @@ struct Client::State {
     std::uint32_t window = 0;
     base::Status ended = base::Status::ok;
     bool is_dense = false;
-    bool awaits_in_ring = false;  ///< answers: neither by wire nor by SEND
+    bool awaits_in_ring = false;  ///< answers: nor by SEND
     bool owes_hint = false;
     bool holds_hints = false;        ///< within a batch
     bool gathers = false;            ///< as options.gathers_requests says, by rings

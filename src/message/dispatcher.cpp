@@ -17,7 +17,6 @@
 #include "dispatcher_state.hpp"
 #include "millrace/base/placement.hpp"
 #include "millrace/base/wait.hpp"
-#include "millrace/connect/readiness.hpp"
 
 namespace millrace::message {
 
@@ -31,9 +30,8 @@ Dispatcher::State::Server::Server(Client connected, const connect::Address& its_
                                   std::chrono::nanoseconds spin)
     : client{std::move(connected)},
       address{its_address},
-      readiness{std::make_unique<connect::Readiness>(client.link().news(), spin)},
       asked(std::bit_ceil(std::size_t{client.window()})) {
-    readiness->hush();
+    descriptor = ClientAccess::ring(client).watch(spin);
 }
 
 Dispatcher::State::State(std::vector<Client> clients, std::span<const connect::Address> addresses,
@@ -115,7 +113,7 @@ class Dispatcher::State::Sleeper final : public base::Parker {
         dispatcher_->take_turn();
         is_asleep_ = true;
         for (const auto& server : dispatcher_->servers) {
-            if (server->readiness != nullptr) dispatcher_->fall_asleep(*server);
+            if (server->is_watched()) dispatcher_->fall_asleep(*server);
         }
         dispatcher_->gate->bell.announce();
     }
@@ -167,37 +165,20 @@ bool Dispatcher::State::has_work() {
     // Places in a window come with answers; room in the ring has to be asked for.
     for (const auto& server : servers) {
         if (server->ended != Status::ok) continue;
-        Channel::Core& core = ClientAccess::core(server->client);
-        Piece piece;
-        if (core.find_piece(piece, false) != Status::empty ||
-            ClientAccess::fetch_is_due(server->client)) {
-            return true;
-        }
-        if (lacks_room(*server) && core.find_room(server->lacks) != Status::full) return true;
+        RingLane& ring = ClientAccess::ring(server->client);
+        if (ring.has_news() || ring.fetch_is_due()) return true;
+        if (lacks_room(*server) && ring.finds_room(server->lacks)) return true;
     }
     return false;
 }
 
 void Dispatcher::State::fall_asleep(Server& server) {
-    Channel::Core& core = ClientAccess::core(server.client);
-    core.wants_room = lacks_room(server);
-    core.wanted_size = server.lacks;
-    core.readiness = std::move(server.readiness);
-    core.rest();
-    server.readiness = std::move(core.readiness);
+    ClientAccess::ring(server.client)
+        .fall_asleep(lacks_room(server) ? std::optional{server.lacks} : std::nullopt);
 }
 
 void Dispatcher::State::wake(Server& server) {
-    if (server.readiness == nullptr) return;
-    Channel::Core& core = ClientAccess::core(server.client);
-    if (!server.readiness->end(*core.sleeper)) {
-        core.sleeper->retract();  // what came without an announcement is taken, too
-        // Told once, by the socket: the next look finds it.
-        (void)core.link.peer_now();
-    }
-    core.falls_asleep = false;
-    core.wants_room = false;
-    server.readiness->hush();
+    if (server.is_watched()) ClientAccess::ring(server.client).wake();
 }
 
 void Dispatcher::State::check_thread() const {

@@ -121,7 +121,7 @@ void Dispatcher::State::let_in_servers() {
         Server& server = *servers.back();
         server.number = static_cast<std::uint32_t>(servers.size() - 1);
         try {
-            server.member = hub.add(server.readiness->descriptor(), [] {});
+            server.member = hub.add(server.descriptor, [] {});
         } catch (const std::exception& error) {
             // Whoever joined it has its number: it is that of a connection that has ended.
             end(server, Status::peer_lost);
@@ -215,7 +215,7 @@ bool Dispatcher::State::may_send(Server& server) {
     if (server.first->first->is_cancelled.load(std::memory_order_relaxed)) return true;
     return !ClientAccess::window_is_full(server.client) &&
            !ClientAccess::holds_messages(server.client) &&
-           ClientAccess::core(server.client).find_room(server.lacks) != Status::full;
+           ClientAccess::ring(server.client).finds_room(server.lacks);
 }
 
 /// What one turn sends to one server. It is posted and counted whatever ends the turn.
@@ -358,9 +358,10 @@ void Dispatcher::State::end(Server& server, Status why) {
 }
 
 void Dispatcher::State::unwatch(Server& server) noexcept {
-    if (server.readiness == nullptr) return;
+    if (!server.is_watched()) return;
     (void)hub.remove(server.member);
-    server.readiness.reset();
+    server.descriptor = -1;
+    ClientAccess::ring(server.client).unwatch();
 }
 
 }  // namespace millrace::message

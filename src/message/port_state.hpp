@@ -164,8 +164,8 @@ struct PortState {
     std::size_t kept_index = in_place;  ///< … unless it is one of `kept`
     static constexpr std::size_t in_place = ~std::size_t{0};
     static constexpr std::size_t nothing = in_place - 1;  ///< what was handed out was passed
-    std::size_t wanted = 0;   ///< places of calls that are
-    std::uint32_t waits = 0;  ///< before which no crowd was seen
+    std::size_t wanted = 0;                               ///< places of calls that are
+    std::uint32_t waits = 0;                              ///< before which no crowd was seen
     std::uint32_t server = 0;
     bool is_watched = false;     ///< by its descriptor …
     bool is_armed = false;       ///< … which the dispatcher makes readable with the next answer
@@ -180,9 +180,7 @@ struct PortState {
         return !free.empty() && free.back() == claimed && places[claimed].id == claimed_id;
     }
     /// What was handed out last was not passed yet.
-    [[nodiscard]] bool is_handed_out() const noexcept {
-        return kept_index != nothing;
-    }
+    [[nodiscard]] bool is_handed_out() const noexcept { return kept_index != nothing; }
     base::ForkWatch fork_watch{*this};
 };
 

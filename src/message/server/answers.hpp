@@ -56,7 +56,7 @@ class Answers {
     void cancel(Peer& peer, std::uint64_t id);
     /// An answer was given to the line.
     void sent(Peer& peer) {
-        if (!peer.line->is_clear() || peer.line->has_announced()) [[unlikely]]
+        if (!peer.line.is_clear() || peer.line->has_announced()) [[unlikely]]
             clog(peer);
     }
     /// Memory for an answer that is not laid in place.

@@ -47,13 +47,13 @@ class Clients {
     void close_all(const base::Deadline& deadline);
 
   private:
-    /// A connection that was let in: a line, or what the serving thread is to make a wire of.
-    using Newcomer = std::variant<connect::Link, Line>;
+    /// A connection that was let in: a lane, or what the serving thread is to make one of.
+    using Newcomer = std::variant<connect::Link, AnyLane>;
     /// None: nobody has come, or it failed, which is logged. In the acceptor's thread, if there is
     /// one.
     [[nodiscard]] std::optional<Newcomer> try_accept();
     void take(Newcomer newcomer);
-    void add(Line line);
+    void add(AnyLane line);
     void watch(Peer& peer);
     void unwatch(Peer& peer) noexcept;
     void join_again(Peer& peer, Peer& former, const Hello& hello);

@@ -97,21 +97,23 @@ class Mailboxes {
         base::heard_from_peers();
     }
     /// After it: where the next frame is awaited, and whether there is more to be looked at.
-    [[gnu::always_inline]] void looked(std::size_t place, const FrameReader& reader) noexcept {
+    [[gnu::always_inline]] void looked(std::size_t place,
+                                       const FrameReader::Awaited& next) noexcept {
         if (polling_ != Polling::dense) {
-            awaited_[place] = reader.awaited();
-        } else if (reader.arriving()) {
+            awaited_[place] = next;
+        } else if (next.arriving()) {
             remind(place);
         }
     }
     /// The same where take() did not come before the look at the ring, but a message was there. The
     /// byte stands as long as there are more; it is exchanged before the look that finds none.
-    [[gnu::always_inline]] void served(std::size_t place, const FrameReader& reader) noexcept {
+    [[gnu::always_inline]] void served(std::size_t place,
+                                       const FrameReader::Awaited& next) noexcept {
         if (polling_ != Polling::dense) {
-            awaited_[place] = reader.awaited();
-        } else if (!reader.arriving()) {
+            awaited_[place] = next;
+        } else if (!next.arriving()) {
             take(place);
-            if (reader.arriving()) remind(place);
+            if (next.arriving()) remind(place);
         }
     }
     /// next() shall give this place once more, whatever the client does.

@@ -110,7 +110,7 @@ Server::State::State(Foundation foundation, connect::Listener listener, ServerOp
       channel_options{channel_options_of(options)},
       crowd{std::move(its_crowd)},
       why_polling{std::move(why)},
-      arrivals{*this, std::move(foundation.receives), std::move(foundation.wires),
+      arrivals{*this, std::move(foundation.receives), std::move(foundation.hosts),
                places_of(options)},
       hub{connect::Hub::Options{.wait = base::WaitPolicy::blocking()}},
       places{places_of(options), number},
@@ -144,7 +144,7 @@ struct Made {
          const std::shared_ptr<HeldBytes>& held)
         : link{link_options(channel,
                             {std::string{options.tuning.service}, server_service.version})},
-          foundation{nullptr, WireHosts{options, link, held}} {
+          foundation{nullptr, LaneHosts{options, link, held}} {
         link.protocol = options.protocol;
         link.accepted = options.transports;
         const Tuning& tuning = options.tuning;

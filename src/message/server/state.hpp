@@ -3,7 +3,7 @@
 //
 //   Places          which client is where, and how often a place was given (peer.hpp: one client)
 //   Turns           whose turn it is: the scan, and where it goes on
-//   Arrivals        clients that the scan does not find by itself: by wires, by SEND, hellos
+//   Arrivals        clients that the scan does not find by itself: without rings, by SEND, hellos
 //   Announced       requests that the server READs
 //   Answers         answers: at once, later, several in one message; kept; waiting for room
 //   PutOffRequests  requests that others are served before
@@ -42,7 +42,7 @@ namespace millrace::message {
 /// What a server has before it listens.
 struct Foundation {
     std::unique_ptr<SharedReceives> receives;
-    WireHosts wires;
+    LaneHosts hosts;
 };
 
 /// What is on a server's statistics page, as show() sets it.
@@ -104,7 +104,7 @@ struct Server::State : detail::Serving {
     bool is_copy = false;             ///< this is a child made by fork
     std::uint64_t laps_of_drain = 0;  ///< in which any client's messages could be taken
     std::atomic<bool> stopping{false};
-    Arrivals arrivals;  ///< its wires and receives outlive all connections
+    Arrivals arrivals;  ///< its hosts and receives outlive all connections
     connect::Hub hub;
     Places places;
     Turns turns;

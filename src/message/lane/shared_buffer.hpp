@@ -1,7 +1,7 @@
 // A shared buffer: one piece of the server's memory into which all of its clients write their
 // packets (packet.hpp), wherever they like, and an array of words that say where. Memory and
 // arithmetic only; the client's half posts or stores what is decided here (shared_sender.hpp), the
-// server's half hands what it finds to packet streams (datagram_wire.hpp).
+// server's half hands what it finds to packet streams (packet_lane.hpp).
 //
 //   offset 0         64                              …                    words_end
 //   | resting        | row of place 0 | row of place 1 | …                | buffer, in lines of 64
@@ -35,10 +35,11 @@
 // that was stopped may store late) leads to a packet whose checksum began with another token: a
 // damaged one. No lock, no line, no word belongs to anybody who could fail to give it back.
 //
-// Clients that are not trusted could damage every packet of all others, for ever, and read them; and,
-// as a packet bears its token, send in their name: a shared buffer is for trusted clients only. What
-// anybody writes never makes the server read outside of the buffer, or into other memory than its
-// copies. What two honest clients make of one packet passes for whole with a chance of 2^-32.
+// Clients that are not trusted could damage every packet of all others, for ever, and read them;
+// and, as a packet bears its token, send in their name: a shared buffer is for trusted clients
+// only. What anybody writes never makes the server read outside of the buffer, or into other memory
+// than its copies. What two honest clients make of one packet passes for whole with a chance of
+// 2^-32.
 //
 // Source: work 001, section 4.2.1 (randomised writes, offsets, checksums over sender and data).
 #pragma once
@@ -50,11 +51,11 @@
 #include <cstring>
 #include <span>
 
-#include "checksum.hpp"
+#include "lane/checksum.hpp"
+#include "lane/packet.hpp"
 #include "millrace/base/language.hpp"
 #include "millrace/base/peer_causality.hpp"
 #include "millrace/message/mailbox_scan.hpp"
-#include "packet.hpp"
 
 namespace millrace::message {
 

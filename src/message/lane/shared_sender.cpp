@@ -1,5 +1,5 @@
 // SharedSender, see the header.
-#include "shared_sender.hpp"
+#include "lane/shared_sender.hpp"
 
 #include <atomic>
 #include <bit>

@@ -1,5 +1,5 @@
 // Messages in a stream of bytes, see the header.
-#include "socket_framing.hpp"
+#include "lane/socket_framing.hpp"
 
 #include <algorithm>
 #include <cstring>

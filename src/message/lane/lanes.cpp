@@ -1,14 +1,14 @@
-// Which wire goes with which transport, and what each of them does not have.
-#include "wires.hpp"
+// Which lane goes with which transport, and what each of them does not have.
+#include "lane/lanes.hpp"
 
 #include <string>
 #include <utility>
 
 #include <fmt/format.h>
 
-#include "datagram_wire.hpp"
+#include "lane/packet_host.hpp"
+#include "lane/socket_lane.hpp"
 #include "millrace/base/error.hpp"
-#include "socket_wire.hpp"
 
 namespace millrace::message {
 
@@ -26,13 +26,13 @@ constexpr Transport every_transport[] = {Transport::rc, Transport::tcp, Transpor
                                          Transport::ud};
 
 /// Of sessions by that transport.
-[[nodiscard]] std::unique_ptr<WireHost> make_host(Transport transport, const ServerOptions& options,
+[[nodiscard]] std::unique_ptr<LaneHost> make_host(Transport transport, const ServerOptions& options,
                                                   connect::LinkOptions& link,
                                                   const std::shared_ptr<HeldBytes>& held) {
     const std::size_t longest = options.max_request_bytes + session_head_bytes;
     if (transport == Transport::tcp) return std::make_unique<SocketHost>(longest, held);
-    return std::make_unique<DatagramHost>(
-        DatagramHost::Setting{
+    return std::make_unique<PacketHost>(
+        PacketHost::Setting{
             .transport = transport,
             .memory = {.ring_bytes = options.ring_bytes,
                        .max_peer_ring_bytes = options.tuning.max_client_ring_bytes,
@@ -54,7 +54,7 @@ void check_transport(const ClientOptions& options) {
         refuse(attempted, "answers through a shared buffer",
                "a client is written to by one server alone", "let them come by SEND, or by WRITE");
     }
-    if (!is_by_wire(options.transport)) return;
+    if (!has_no_rings(options.transport)) return;
     const auto only_rc = [&](std::string what) {
         refuse(attempted, fmt::format("{} over {}", what, name_of(options.transport)),
                "only rc has rings and receives to choose between",
@@ -83,37 +83,39 @@ void check_transports(const ServerOptions& options) {
     if (options.tuning.carrier != ring::Carrier::automatic) only_rc("a carrier of its own choice");
 }
 
-std::unique_ptr<Wire> connect_wire(const connect::Address& server, const connect::LinkOptions& link,
-                                   const ClientOptions& options, const base::Deadline& deadline) {
+std::unique_ptr<NetworkLane> connect_network_lane(const connect::Address& server,
+                                                  const connect::LinkOptions& link,
+                                                  const ClientOptions& options,
+                                                  const base::Deadline& deadline) {
     // The first word of a server is no answer: a welcome, or why it refuses.
     constexpr std::size_t longest_word = 512;
     const std::size_t longest =
         std::max(options.max_answer_bytes, longest_word) + session_head_bytes;
     if (options.transport == Transport::tcp) {
-        return connect_socket_wire(
+        return connect_socket_lane(
             server, link, {.max_message_bytes = longest, .gathers = options.gathers_requests},
             deadline);
     }
-    return connect_datagram_wire(server, link,
-                                 {.ring_bytes = options.ring_bytes,
-                                  .max_peer_ring_bytes = options.max_server_ring_bytes,
-                                  .max_message_bytes = longest,
-                                  .is_shared = options.requests == Transfer::shared,
-                                  .carrier = options.carrier},
-                                 {.habits = options.posting, .gathers = options.gathers_requests},
-                                 deadline);
+    return connect_packet_lane(server, link,
+                               {.ring_bytes = options.ring_bytes,
+                                .max_peer_ring_bytes = options.max_server_ring_bytes,
+                                .max_message_bytes = longest,
+                                .is_shared = options.requests == Transfer::shared,
+                                .carrier = options.carrier},
+                               {.habits = options.posting, .gathers = options.gathers_requests},
+                               deadline);
 }
 
-WireHosts::WireHosts(const ServerOptions& options, connect::LinkOptions& link,
+LaneHosts::LaneHosts(const ServerOptions& options, connect::LinkOptions& link,
                      const std::shared_ptr<HeldBytes>& held) {
     for (const Transport one : every_transport) {
-        if (!options.transports.has(one) || !is_by_wire(options, one)) continue;
+        if (!options.transports.has(one) || !has_no_rings(options, one)) continue;
         all.push_back(make_host(one, options, link, held));
         transports_.push_back(one);
     }
 }
 
-std::unique_ptr<Wire> WireHosts::meet(connect::Link link) {
+std::unique_ptr<NetworkLane> LaneHosts::meet(connect::Link link) {
     std::size_t index = 0;
     while (transports_[index] != link.transport()) ++index;  // the listener takes no others
     return all[index]->meet(std::move(link));

@@ -1,4 +1,4 @@
-// A wire over a stream socket, TCP or a Unix one: the socket on which the two ends met goes on as
+// A lane over a stream socket, TCP or a Unix one: the socket on which the two ends met goes on as
 // the one that carries the messages (connect::Transport::tcp). No device is needed.
 //
 // What a system call costs is what counts here, so each is made to carry as much as there is:
@@ -6,8 +6,7 @@
 //   receiving  one recv takes what has come, up to 64 KiB; messages are handed out from there, in
 //              place, and the next recv comes when none of them is left
 //   answers    of a server are laid side by side, and sent when nothing more is to be read from
-//   that
-//              client, or when they are 64 KiB: one send answers what came by one
+//              that client, or when they are 64 KiB: one send answers what came by one
 //   requests   of a client are sent at once, as it may wait for their effect elsewhere; but if it
 //              says so (ClientOptions::gathers_requests), they wait in the same way for each other
 //
@@ -25,15 +24,14 @@
 #include <string>
 #include <vector>
 
-#include "millrace/base/clock.hpp"
+#include "lane/network_lane.hpp"
+#include "lane/socket_framing.hpp"
 #include "millrace/connect/link.hpp"
 #include "millrace/connect/socket_watch.hpp"
-#include "socket_framing.hpp"
-#include "wire.hpp"
 
 namespace millrace::message {
 
-class SocketWire final : public Wire {
+class SocketLane final : public NetworkLane {
   public:
     struct Options {
         std::size_t max_message_bytes = 0;  ///< of those that are received, the head included
@@ -41,14 +39,13 @@ class SocketWire final : public Wire {
         /// socket whenever it is looked at.
         connect::SocketWatch* watch = nullptr;
         bool gathers = false;  ///< what is sent waits until a look finds nothing more
-        std::shared_ptr<HeldBytes>
-            held{};  ///< whose the memory of long messages is; null: nobody's
+        /// Whose the memory of long messages is; null: nobody's.
+        std::shared_ptr<HeldBytes> held{};
     };
     /// Throws Error (resource_exhausted).
-    SocketWire(connect::Link link, const Options& options);
-    ~SocketWire() override;
+    SocketLane(connect::Link link, const Options& options);
+    ~SocketLane() override;
 
-    base::Status look(std::span<const std::byte>& message) override;
     void pass() noexcept override { inbox_.pass(); }
     [[nodiscard]] bool has_more() const noexcept override;
     [[nodiscard]] bool exceeds_budget() const noexcept override { return inbox_.exceeds_budget(); }
@@ -57,12 +54,7 @@ class SocketWire final : public Wire {
     }
 
     base::Status claim(std::size_t size, std::span<std::byte>& place) override;
-    base::Status commit(std::size_t size) noexcept override;
-    base::Status send(const SessionHead& head, std::span<const std::byte> payload) override;
     base::Status flush() noexcept override;
-    [[nodiscard]] bool holds_back() const noexcept override {
-        return gathers_ && !is_blocked_ && !outbox_.empty();
-    }
     [[nodiscard]] std::size_t waiting_bytes() const noexcept override {
         return is_blocked_ ? outbox_.pending().size() : 0;
     }
@@ -71,18 +63,9 @@ class SocketWire final : public Wire {
         return received_bytes_ + outbox_.laid() + sent_bytes_;
     }
 
-    [[nodiscard]] base::StandingParker& parker() noexcept override { return parker_; }
-    [[nodiscard]] std::span<const int> news() override;
-    [[nodiscard]] base::Clock::time_point due() const noexcept override {
-        return base::Clock::time_point::max();
-    }
-
     void answer_goodbye() noexcept override;
     void begin_close() noexcept override;
-    base::Status close(const base::Deadline& deadline) override;
-
     [[nodiscard]] connect::Link& link() noexcept override { return link_; }
-    [[nodiscard]] std::string failure() const override { return why_failed_; }
     [[nodiscard]] std::string explain() const override;
 
     /// The watch has told of it.
@@ -91,7 +74,7 @@ class SocketWire final : public Wire {
   private:
     class Parker final : public base::StandingParker {
       public:
-        explicit Parker(SocketWire& wire) noexcept : wire_{&wire} {}
+        explicit Parker(SocketLane& lane) noexcept : lane_{&lane} {}
         void prepare() override {}
         void park(std::chrono::nanoseconds limit, const base::Cancellation* cancellation) override;
         Rest settle() override { return Rest::sleep; }
@@ -103,15 +86,28 @@ class SocketWire final : public Wire {
         }
 
       private:
-        SocketWire* wire_;
+        SocketLane* lane_;
     };
+
+    base::Status take(std::span<const std::byte>& message) override;
+    base::Status lay(std::size_t size) noexcept override;
+    base::Status keep(const SessionHead& head, std::span<const std::byte> payload) override;
+    base::Status finish(const base::Deadline& deadline) override;
+    [[nodiscard]] bool holds_back() const noexcept override {
+        return gathers_ && !is_blocked_ && !outbox_.empty();
+    }
+    [[nodiscard]] base::StandingParker& parker() noexcept override { return parker_; }
+    [[nodiscard]] std::span<const int> news() override;
 
     /// One gulp. False: nothing was there, or it has ended.
     bool receive();
     /// Passes over whatever messages there are. True: the peer has ended.
     bool has_ended();
+    /// `ok`, or why nothing can be sent any more.
+    [[nodiscard]] base::Status may_send() const noexcept {
+        return ended_ == base::Status::ok && is_broken_ ? base::Status::peer_lost : ended_;
+    }
     void set_blocked(bool is_blocked) noexcept;
-    void end(base::Status how, std::string_view why) noexcept;
     /// The peer's kernel has everything, or the peer has said that it read everything.
     [[nodiscard]] bool is_delivered() noexcept;
     [[nodiscard]] bool peer_had_all() const noexcept;
@@ -132,21 +128,19 @@ class SocketWire final : public Wire {
     std::uint64_t received_bytes_ = 0;
     std::optional<std::uint64_t> read_by_peer_;  ///< what its goodbye says
     bool said_goodbye_ = false;
-    base::Status ended_ = base::Status::ok;
-    std::string why_failed_;
     Parker parker_{*this};
     std::unique_ptr<connect::SocketNews> news_;
     int news_descriptor_ = -1;
 };
 
 /// All sockets of a server.
-class SocketHost final : public WireHost {
+class SocketHost final : public LaneHost {
   public:
     /// Throws Error (resource_exhausted).
     SocketHost(std::size_t max_message_bytes, std::shared_ptr<HeldBytes> held)
         : max_message_bytes_{max_message_bytes}, held_{std::move(held)} {}
 
-    [[nodiscard]] std::unique_ptr<Wire> meet(connect::Link link) override;
+    [[nodiscard]] std::unique_ptr<NetworkLane> meet(connect::Link link) override;
     void look(std::vector<std::uint32_t>& places) override;
     [[nodiscard]] int descriptor() const noexcept override { return watch_.descriptor(); }
     void rest() noexcept override {}
@@ -159,9 +153,9 @@ class SocketHost final : public WireHost {
 };
 
 /// A client's. Throws Error as connect::connect.
-[[nodiscard]] std::unique_ptr<Wire> connect_socket_wire(const connect::Address& server,
-                                                        const connect::LinkOptions& link,
-                                                        const SocketWire::Options& wire,
-                                                        const base::Deadline& deadline);
+[[nodiscard]] std::unique_ptr<NetworkLane> connect_socket_lane(const connect::Address& server,
+                                                               const connect::LinkOptions& link,
+                                                               const SocketLane::Options& lane,
+                                                               const base::Deadline& deadline);
 
 }  // namespace millrace::message

@@ -1,5 +1,5 @@
 // Messages in a stream of bytes, as they travel over a socket: cut out of what was received, and
-// laid side by side to be sent. Pure: bytes in, bytes out. Used by socket_wire.hpp, which reads and
+// laid side by side to be sent. Pure: bytes in, bytes out. Used by socket_lane.hpp, which reads and
 // writes the socket.
 //
 //   offset 0         4        8                   8 + bytes

@@ -1,5 +1,5 @@
 // Large messages, see the header.
-#include "rendezvous.hpp"
+#include "lane/rendezvous.hpp"
 
 #include <algorithm>
 #include <atomic>

@@ -1,4 +1,4 @@
-// Packets that go with one doorbell. Used by wires over packets (datagram_wire.hpp).
+// Packets that go with one doorbell. Used by lanes over packets (packet_lane.hpp).
 #pragma once
 
 #include <infiniband/verbs.h>

@@ -1,6 +1,6 @@
 // Messages that do not go through the receiver's ring (LargeMessages in transfer.hpp): one end's
-// half of both directions. Line (line.hpp) hands its calls on to it; server and client say which
-// announcements are to be followed.
+// half of both directions. RingLane (ring_lane.hpp) hands its calls on to it; server and client say
+// which announcements are to be followed.
 //
 //   sender    lays the payload in registered memory of its own, and announces it by a message of
 //             40 bytes in the ring, in its order: address, key, length (session.hpp)
@@ -19,9 +19,9 @@
 //
 // The receiver takes memory for at most LargeMessages::max_bytes at a time, or one message, and
 // never for more than the length that its caller has allowed. The sender keeps at most as much, and
-// `most_announced` messages; what is beyond travels in pieces (line.hpp). A peer that announces
-// memory that is not there breaks its own connection; one that counts what was never announced,
-// too.
+// `most_announced` messages; what is beyond travels in pieces (ring_lane.hpp). A peer that
+// announces memory that is not there breaks its own connection; one that counts what was never
+// announced, too.
 //
 // Memory is kept for the next message, and given back when nobody used it for a second.
 #pragma once

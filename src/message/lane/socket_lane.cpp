@@ -1,5 +1,5 @@
 // Messages over a stream socket, see the header.
-#include "socket_wire.hpp"
+#include "lane/socket_lane.hpp"
 
 #include <linux/sockios.h>
 #include <sys/ioctl.h>
@@ -11,7 +11,6 @@
 
 #include <fmt/format.h>
 
-#include "memory.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/system_calls.hpp"
 #include "millrace/connect/facts.hpp"
@@ -46,7 +45,7 @@ constexpr int gulps_of_a_look = 4;
 
 }  // namespace
 
-SocketWire::SocketWire(connect::Link link, const Options& options)
+SocketLane::SocketLane(connect::Link link, const Options& options)
     : link_{std::move(link)},
       watch_{options.watch},
       gathers_{options.gathers},
@@ -61,7 +60,7 @@ SocketWire::SocketWire(connect::Link link, const Options& options)
     if (watch_ != nullptr) watch_->add(socket(), this);
 }
 
-SocketWire::~SocketWire() {
+SocketLane::~SocketLane() {
     if (watch_ != nullptr) watch_->remove(socket());
     if (!is_blocked_ || read_by_peer_.has_value()) return;
     // What a peer has not taken is not kept for it by the kernel either.
@@ -71,7 +70,7 @@ SocketWire::~SocketWire() {
 
 // --- receiving
 
-Status SocketWire::look(std::span<const std::byte>& message) {
+Status SocketLane::take(std::span<const std::byte>& message) {
     for (int gulps = 0;; ++gulps) {
         switch (inbox_.front(message)) {
             case SocketInbox::Found::message: return Status::ok;
@@ -93,7 +92,7 @@ Status SocketWire::look(std::span<const std::byte>& message) {
     }
 }
 
-bool SocketWire::receive() {
+bool SocketLane::receive() {
     if (watch_ != nullptr && !may_read_) return false;
     const std::span<std::byte> room = inbox_.room();
     if (room.empty()) return true;  // what is in front is refused
@@ -123,48 +122,40 @@ bool SocketWire::receive() {
     return false;
 }
 
-bool SocketWire::has_more() const noexcept {
+bool SocketLane::has_more() const noexcept {
     return inbox_.has_front() || (watch_ != nullptr && may_read_);
 }
 
-void SocketWire::told(const connect::SocketWatch::Told& what) noexcept {
+void SocketLane::told(const connect::SocketWatch::Told& what) noexcept {
     if (what.may_read) may_read_ = true;
     if (what.ends) is_ending_ = true;
     if (what.may_write) set_blocked(false);
 }
 
-void SocketWire::end(Status how, std::string_view why) noexcept {
-    if (ended_ != Status::ok) return;
-    ended_ = how;
-    set_text(why_failed_, why);
-}
-
 // --- sending
 
-Status SocketWire::claim(std::size_t size, std::span<std::byte>& place) {
-    if (ended_ != Status::ok) return ended_;
-    if (is_broken_) return Status::peer_lost;
+Status SocketLane::claim(std::size_t size, std::span<std::byte>& place) {
+    if (const Status status = may_send(); status != Status::ok) return status;
     if (size > largest_message) return Status::too_large;
     if (is_blocked_) return Status::full;
     place = outbox_.claim(size);
     return Status::ok;
 }
 
-Status SocketWire::commit(std::size_t size) noexcept {
+Status SocketLane::lay(std::size_t size) noexcept {
     outbox_.commit(size);
     if (!gathers_ || outbox_.pending().size() >= gathered_bytes) (void)flush();
     return Status::ok;
 }
 
-Status SocketWire::send(const SessionHead& head, std::span<const std::byte> payload) {
-    if (ended_ != Status::ok) return ended_;
-    if (is_broken_) return Status::peer_lost;
+Status SocketLane::keep(const SessionHead& head, std::span<const std::byte> payload) {
+    if (const Status status = may_send(); status != Status::ok) return status;
     outbox_.append(head, payload);
     (void)flush();
     return Status::ok;
 }
 
-Status SocketWire::flush() noexcept {
+Status SocketLane::flush() noexcept {
     if (outbox_.empty()) return Status::ok;
     if (is_broken_) return Status::peer_lost;
     // A server is told when there is room again.
@@ -192,7 +183,7 @@ Status SocketWire::flush() noexcept {
     return Status::ok;
 }
 
-void SocketWire::set_blocked(bool is_blocked) noexcept {
+void SocketLane::set_blocked(bool is_blocked) noexcept {
     if (is_blocked == is_blocked_) return;
     is_blocked_ = is_blocked;
     if (news_ != nullptr) news_->want_room(is_blocked);
@@ -200,12 +191,12 @@ void SocketWire::set_blocked(bool is_blocked) noexcept {
 
 // --- waiting
 
-void SocketWire::Parker::park(std::chrono::nanoseconds limit,
+void SocketLane::Parker::park(std::chrono::nanoseconds limit,
                               const base::Cancellation* cancellation) {
-    connect::wait_for_socket(wire_->socket(), wire_->is_blocked_, limit, cancellation);
+    connect::wait_for_socket(lane_->socket(), lane_->is_blocked_, limit, cancellation);
 }
 
-std::span<const int> SocketWire::news() {
+std::span<const int> SocketLane::news() {
     if (news_ == nullptr) {
         news_ = std::make_unique<connect::SocketNews>(socket());
         news_->want_room(is_blocked_);
@@ -216,11 +207,11 @@ std::span<const int> SocketWire::news() {
 
 // --- the conversation
 
-void SocketWire::answer_goodbye() noexcept {
+void SocketLane::answer_goodbye() noexcept {
     if (ended_ == Status::closed) begin_close();
 }
 
-void SocketWire::begin_close() noexcept {
+void SocketLane::begin_close() noexcept {
     if (std::exchange(said_goodbye_, true)) return;
     try {
         outbox_.append_goodbye(inbox_.passed());
@@ -230,21 +221,21 @@ void SocketWire::begin_close() noexcept {
     }
 }
 
-bool SocketWire::peer_had_all() const noexcept {
+bool SocketLane::peer_had_all() const noexcept {
     return read_by_peer_.has_value() && *read_by_peer_ >= outbox_.laid();
 }
 
-bool SocketWire::has_ended() {
+bool SocketLane::has_ended() {
     std::span<const std::byte> message;
     for (int i = 0; i < 64; ++i) {
-        const Status status = look(message);
+        const Status status = take(message);
         if (status != Status::ok && status != Status::too_large) return status != Status::empty;
         inbox_.pass();
     }
     return false;
 }
 
-bool SocketWire::is_delivered() noexcept {
+bool SocketLane::is_delivered() noexcept {
     int unacknowledged = 0;
     // Of a Unix socket these are bytes that lie at the peer already.
     if (link_.local().kind() == connect::Address::Kind::unix_socket) return true;
@@ -252,7 +243,7 @@ bool SocketWire::is_delivered() noexcept {
     return ioctl(socket(), SIOCOUTQ, &unacknowledged) == 0 && unacknowledged == 0;
 }
 
-Status SocketWire::close(const base::Deadline& deadline) {
+Status SocketLane::finish(const base::Deadline& deadline) {
     if (!has_ended()) begin_close();
     // Nobody tells when the peer's kernel has all, so this naps.
     base::NapParker nap;
@@ -276,7 +267,7 @@ Status SocketWire::close(const base::Deadline& deadline) {
     return status;
 }
 
-std::string SocketWire::explain() const {
+std::string SocketLane::explain() const {
     return fmt::format(
         "{}\nmessages over that socket, framed; by one system call what has come, up to {} KiB",
         link_.explain(), ByteQueue::usual >> 10);
@@ -284,14 +275,14 @@ std::string SocketWire::explain() const {
 
 // --- both ends
 
-std::unique_ptr<Wire> SocketHost::meet(connect::Link link) {
+std::unique_ptr<NetworkLane> SocketHost::meet(connect::Link link) {
     const SocketFacts mine;
     const auto theirs = link.hear(base::Deadline::now());
     check(connect::facts_in<SocketFacts>(theirs, setting_up_a_socket, link.peer_name()),
           link.peer_name());
     link.say(connect::bytes_of(mine));
-    return std::make_unique<SocketWire>(
-        std::move(link), SocketWire::Options{max_message_bytes_, &watch_, true, held_});
+    return std::make_unique<SocketLane>(
+        std::move(link), SocketLane::Options{max_message_bytes_, &watch_, true, held_});
 }
 
 void SocketHost::look(std::vector<std::uint32_t>& places) {
@@ -299,9 +290,9 @@ void SocketHost::look(std::vector<std::uint32_t>& places) {
     for (std::size_t looked = 0; looked < enough;) {
         const auto all = watch_.look();
         for (const connect::SocketWatch::Told& one : all) {
-            auto& wire = *static_cast<SocketWire*>(one.whose);
-            wire.told(one);
-            if (wire.server_place != Wire::no_place) places.push_back(wire.server_place);
+            auto& lane = *static_cast<SocketLane*>(one.whose);
+            lane.told(one);
+            if (lane.place() != Lane::no_place) places.push_back(lane.place());
         }
         looked += all.size();
         if (all.size() < connect::SocketWatch::most) return;
@@ -312,16 +303,16 @@ std::string SocketHost::explain() const {
     return "clients over sockets (tcp): an epoll tells who has written";
 }
 
-std::unique_ptr<Wire> connect_socket_wire(const connect::Address& server,
-                                          const connect::LinkOptions& options,
-                                          const SocketWire::Options& wire,
-                                          const base::Deadline& deadline) {
+std::unique_ptr<NetworkLane> connect_socket_lane(const connect::Address& server,
+                                                 const connect::LinkOptions& options,
+                                                 const SocketLane::Options& lane,
+                                                 const base::Deadline& deadline) {
     connect::Link link = connect::connect(server, options, deadline);
     const SocketFacts mine;
     const auto theirs = link.exchange(connect::bytes_of(mine), deadline);
     check(connect::facts_in<SocketFacts>(theirs, setting_up_a_socket, link.peer_name()),
           link.peer_name());
-    return std::make_unique<SocketWire>(std::move(link), wire);
+    return std::make_unique<SocketLane>(std::move(link), lane);
 }
 
 }  // namespace millrace::message

@@ -1,5 +1,5 @@
 // The client's half of a shared buffer (shared_buffer.hpp): lays its packets there, by store or by
-// two WRITEs of one queue pair, and rings when the server sleeps. Used by a client's DatagramWire.
+// two WRITEs of one queue pair, and rings when the server sleeps. Used by a client's PacketLane.
 //
 // Ringing is an empty SEND, whose completion wakes the server; at most one for each of its sleeps.
 // Whether it sleeps stands in its memory. It says so first and looks for packets then; the client
@@ -17,6 +17,8 @@
 #include <memory>
 #include <span>
 
+#include "lane/packet_chain.hpp"
+#include "lane/shared_buffer.hpp"
 #include "millrace/base/clock.hpp"
 #include "millrace/base/status.hpp"
 #include "millrace/connect/link.hpp"
@@ -24,8 +26,6 @@
 #include "millrace/ring/send_window.hpp"
 #include "millrace/verbs/memory.hpp"
 #include "millrace/verbs/work_request.hpp"
-#include "packet_chain.hpp"
-#include "shared_buffer.hpp"
 
 namespace millrace::message {
 

@@ -1,5 +1,5 @@
 // CRC-32C, see the header.
-#include "checksum.hpp"
+#include "lane/checksum.hpp"
 
 #include <array>
 #include <cstring>

@@ -1,5 +1,5 @@
-// A message that comes in pieces, while it is put together. Used by the line, of rings
-// (line.hpp), and by packet streams (packet_stream.hpp).
+// A message that comes in pieces, while it is put together. Used by lanes of rings
+// (ring_lane.hpp), and by packet streams (packet_stream.hpp).
 #pragma once
 
 #include <algorithm>
