@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "millrace/base/yielding.hpp"
-#include "server/request_access.hpp"
 #include "server/state.hpp"
 
 namespace millrace::message {
