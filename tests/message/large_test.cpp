@@ -20,10 +20,10 @@
 #include <utility>
 #include <vector>
 
+#include "lane/rendezvous.hpp"
 #include "message/hostile.hpp"
 #include "message/serving.hpp"
 #include "millrace/message/dispatcher.hpp"
-#include "rendezvous.hpp"
 #include "support/child_process.hpp"
 #include "support/extent.hpp"
 
@@ -431,7 +431,7 @@ TEST_P(LargeMessagesOfLiars, EndTheirConnectionAlone) {
         },
         [&](Hostile& it) {  // beyond the end of what is its own
             verbs::RegisteredBuffer own =
-                it.line.link().protection_domain().allocate(4096, verbs::Access::remote_read);
+                it.line->link().protection_domain().allocate(4096, verbs::Access::remote_read);
             announce(it, 1,
                      {.address = own.remote().address,
                       .rkey = own.remote().rkey,
@@ -440,7 +440,7 @@ TEST_P(LargeMessagesOfLiars, EndTheirConnectionAlone) {
         },
         [&](Hostile& it) {  // what nobody may READ
             verbs::RegisteredBuffer own =
-                it.line.link().protection_domain().allocate(200'000, verbs::Access::local_write);
+                it.line->link().protection_domain().allocate(200'000, verbs::Access::local_write);
             announce(
                 it, 1,
                 {.address = own.remote().address, .rkey = own.remote().rkey, .length = 200'000});
@@ -469,11 +469,11 @@ TEST_P(LargeMessagesOfLiars, EndTheirConnectionAlone) {
             const std::uint64_t size = 300'000;
             const std::uint64_t word = ring::PositionWord::pack(1000 * ring::PositionWord::unit);
             const ibv_sge slice{reinterpret_cast<std::uint64_t>(&word), sizeof word, 0};
-            EXPECT_EQ(end_of(it, verbs::Write{.from = {&slice, 1},
-                                              .to = it.line.core().peer_page +
-                                                    offsetof(ControlPage, read),
-                                              .flags = verbs::SendFlags::inlined}),
-                      IBV_WC_SUCCESS);
+            EXPECT_EQ(
+                end_of(it, verbs::Write{.from = {&slice, 1},
+                                        .to = it.core().peer_page + offsetof(ControlPage, read),
+                                        .flags = verbs::SendFlags::inlined}),
+                IBV_WC_SUCCESS);
             it.send({.id = 1, .procedure = 1}, bytes_in(size));
         },
     };

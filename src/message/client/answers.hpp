@@ -46,10 +46,10 @@ class Answers : public Requests {
         if (awaits_in_ring && ended == base::Status::ok && !several_.is_open() && kept_.empty())
             [[likely]] {
             std::span<const std::byte> message;
-            const Line::Front front = line->look_at_front(message);
-            if (front == Line::Front::message) [[likely]] {
+            const RingLane::Front front = ring()->look_at_front(message);
+            if (front == RingLane::Front::message) [[likely]] {
                 if (is_of_answers(message, run)) return base::Status::ok;
-            } else if (front == Line::Front::nothing && has_nothing_to_do()) {
+            } else if (front == RingLane::Front::nothing && has_nothing_to_do()) {
                 return base::Status::empty;
             }
         }
@@ -90,20 +90,21 @@ class Answers : public Requests {
             pass_in_batch(answer.id);
         } else {
             calls.settle_wanted(answer.id);
-            line->pass();
+            line.pass();
         }
         return true;
     }
     /// Client::prefetch().
     void prefetch() noexcept {
         if (awaits_in_ring && ended == base::Status::ok && !several_.is_open()) {
-            line->ask_for_front();
+            ring()->ask_ahead();
         }
     }
     /// True: a look for an answer would find nothing, and have nothing else to do.
     [[nodiscard, gnu::always_inline]] bool is_quiet() noexcept {
-        return awaits_in_ring && ended == base::Status::ok && line->is_clear() &&
-               line->receives_here() && !byte.is_owed() && !is_batching() && core().stays_quiet();
+        return awaits_in_ring && ended == base::Status::ok && ring()->is_clear() &&
+               ring()->receives_here() && !byte.is_owed() && !is_batching() &&
+               ring()->stays_quiet();
     }
 
     // --- going on
@@ -115,7 +116,7 @@ class Answers : public Requests {
         if (handed_out_ == in_line) [[likely]] {
             calls.settle_wanted(current_);
             // A client without another request under way would wait for the stores with its next.
-            line->pass(calls.wanted() != 0);
+            calls.wanted() != 0 ? line.pass_at_leisure() : line.pass();
         } else {
             pass_other();
         }
@@ -212,7 +213,7 @@ class Answers : public Requests {
             return ended;
         while (true) {
             std::span<const std::byte> message;
-            const base::Status status = line->look(message);
+            const base::Status status = line.look(message);
             if (status != base::Status::ok) [[unlikely]]
                 return found_none(status);
             SessionHeader header;
@@ -224,7 +225,7 @@ class Answers : public Requests {
                     continue;
                 }
                 if (take_other(message)) {
-                    line->pass();
+                    line.pass();
                     continue;
                 }
                 if (ended == base::Status::ok) {
@@ -243,7 +244,7 @@ class Answers : public Requests {
                 ++counts.unwanted;
                 calls.settle(header.id);
             }
-            line->pass();
+            line.pass();
         }
     }
     /// A look at the lane has found no message, and says why.
@@ -261,7 +262,7 @@ class Answers : public Requests {
     void look_after_line() {
         if (is_batching()) [[unlikely]]
             send_batch();
-        if (!line->is_clear()) [[unlikely]]
+        if (!line.is_clear()) [[unlikely]]
             (void)line->flush();
         if (byte.is_owed()) [[unlikely]]
             tell_server();
@@ -270,8 +271,8 @@ class Answers : public Requests {
     }
     /// A look that has found nothing in the ring would see to nothing else.
     [[nodiscard, gnu::always_inline]] bool has_nothing_to_do() noexcept {
-        return !is_batching() && !byte.is_owed() && line->is_clear() && !line->keeps_memory() &&
-               core().readiness == nullptr && core().counts_vain_look();
+        return !is_batching() && !byte.is_owed() && ring()->is_clear() &&
+               !ring()->keeps_memory() && ring()->counts_vain_look();
     }
 
     // --- several in one message
@@ -289,7 +290,7 @@ class Answers : public Requests {
                                                          detail::AnswerRun& run) noexcept {
         SessionHeader header;
         std::span<const std::byte> entries;
-        if (!parse_answers(message, header, entries) || !core().hear_position(header.limit_us))
+        if (!parse_answers(message, header, entries) || !ring()->hear_position(header.limit_us))
             [[unlikely]]
             return false;
         run = calls.run(entries.data(), entries.data() + entries.size(), header.id);
@@ -300,11 +301,11 @@ class Answers : public Requests {
         SessionHeader header;
         std::span<const std::byte> entries;
         if (!parse_answers(message, header, entries)) return false;
-        if (!core().hear_position(header.limit_us)) {
+        if (!ring()->hear_position(header.limit_us)) {
             fail("the server says that it has read more than was sent to it");
             return false;
         }
-        line->ask_for_lines(message.size());
+        ring()->ask_for_frame(message.size());
         several_ = BatchReader{entries};
         counts_from_ = header.id;
         ++counts.batches_received;
@@ -312,8 +313,8 @@ class Answers : public Requests {
     }
     [[gnu::noinline]] void end_several() noexcept {
         several_.close();
-        line->ask_for_place();
-        line->pass_batch();
+        ring()->ask_for_place();
+        ring()->pass_batch();
     }
     [[nodiscard]] std::uint64_t number_of(const EntryHead& head) const noexcept {
         return counts_from_ + static_cast<std::uint64_t>(static_cast<std::int32_t>(head.number));

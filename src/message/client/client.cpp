@@ -177,6 +177,6 @@ std::string Client::failure() const {
 
 // --- for the rest of this folder
 
-Channel::Core& detail::ClientAccess::core(Client& client) noexcept { return client.state_->core(); }
+RingLane& detail::ClientAccess::ring(Client& client) noexcept { return *client.state_->ring(); }
 
 }  // namespace millrace::message

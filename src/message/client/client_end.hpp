@@ -3,16 +3,15 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <utility>
 
 #include "client/call_window.hpp"
-#include "line.hpp"
+#include "client/server_byte.hpp"
+#include "lane/any_lane.hpp"
 #include "millrace/base/status.hpp"
 #include "millrace/connect/address.hpp"
 #include "millrace/message/client.hpp"
-#include "client/server_byte.hpp"
 
 namespace millrace::message {
 
@@ -20,21 +19,22 @@ struct ClientEnd {
     ClientEnd(const connect::Address& its_server, ClientOptions chosen)
         : server{its_server}, options{std::move(chosen)} {}
 
-    [[nodiscard]] Channel::Core& core() noexcept { return line->core(); }
+    /// Null: the session goes by packets, or a socket.
+    [[nodiscard]] RingLane* ring() const noexcept { return line.ring(); }
     /// After what was sent, or while that is owed.
-    void tell_server() noexcept { byte.tell(core()); }
+    void tell_server() noexcept { byte.tell(*ring()); }
     [[nodiscard]] bool flushes() { return line->flush() == base::Status::ok; }
-    [[nodiscard]] bool is_clear() { return line->is_clear() || flushes(); }
+    [[nodiscard]] bool is_clear() { return line.is_clear() || flushes(); }
 
     connect::Address server;
     ClientOptions options;
-    std::optional<Line> line;
+    AnyLane line;
 
     // What each request and answer asks for lies together, in few cache lines.
     CallWindow calls;
     std::uint64_t max_request = 0;
     base::Status ended = base::Status::ok;
-    bool awaits_in_ring = false;  ///< answers: neither by wire nor by SEND
+    bool awaits_in_ring = false;  ///< answers: by neither SEND nor a lane without rings
     bool takes_batches = false;   ///< both ends send them
     bool is_copy = false;         ///< the client is of the parent of this process
     ClientStats counts;

@@ -11,9 +11,9 @@
 #include <fmt/format.h>
 
 #include "client/client_state.hpp"
+#include "lane/lanes.hpp"
 #include "millrace/base/log.hpp"
 #include "setup.hpp"
-#include "wires.hpp"
 
 namespace millrace::message {
 
@@ -39,7 +39,7 @@ namespace {
 /// The same for another transport, without what means nothing there.
 [[nodiscard]] ClientOptions options_by(connect::Transport transport, ClientOptions options) {
     options.transport = transport;
-    if (is_by_wire(transport)) {
+    if (has_no_rings(transport)) {
         options.requests = options.answers = Transfer::write;
         options.tuning.carrier = ring::Carrier::automatic;
     }
@@ -110,18 +110,19 @@ void Client::State::connect(const Deadline& deadline) {
     link.transport = options.transport;
     // Nobody else knows the session.
     if (options.resumes && !session.is_none()) link.listener = welcomed.server;
-    if (is_by_wire(options)) {
-        line.emplace(connect_wire(server, link, options, deadline));
+    if (has_no_rings(options)) {
+        line = AnyLane{connect_network_lane(server, link, options, deadline)};
     } else {
         if (options.answers == Transfer::send) {
             link.max_receive_requests = receives_for(options.ring_bytes, options.tuning.slot_bytes);
         }
-        line.emplace(set_up(connect::connect(server, link, deadline), channel, deadline,
-                            {.sends = options.requests,
-                             .receives = options.answers,
-                             .slot_bytes = options.tuning.slot_bytes,
-                             .begins_anywhere = true}),
-                     options.max_answer_bytes + session_head_bytes);
+        line = AnyLane{std::make_unique<RingLane>(
+            set_up(connect::connect(server, link, deadline), channel, deadline,
+                   {.sends = options.requests,
+                    .receives = options.answers,
+                    .slot_bytes = options.tuning.slot_bytes,
+                    .begins_anywhere = true}),
+            options.max_answer_bytes + session_head_bytes)};
     }
     take_welcome(join(deadline));
 }
@@ -132,8 +133,8 @@ Welcome Client::State::join(const Deadline& deadline) {
                       .resumes = options.resumes,
                       .next_id = calls.next(),
                       .max_answer = options.max_answer_bytes,
-                      .reads_large = options.tuning.large.allowed && !line->is_wire(),
-                      .batches = !line->is_wire()};
+                      .reads_large = options.tuning.large.allowed && ring() != nullptr,
+                      .batches = ring() != nullptr};
     (void)line->send(pack(SessionHeader{.kind = SessionKind::hello}), pack(hello));
     std::span<const std::byte> message;
     Status status = Status::empty;
@@ -195,32 +196,32 @@ bool Answers::take_announcement(const SessionHeader& header, std::span<const std
             ++counts.unwanted;
             calls.settle(header.id);
         }
-        return line->decline();
+        return ring()->decline();
     }
     ++counts.large;
-    return line->fetch(header, *from);
+    return ring()->fetch(header, *from);
 }
 
 void Client::State::take_welcome(const Welcome& welcome) {
     welcomed = welcome;
-    const bool is_wire = line->is_wire();
+    const bool has_rings = ring() != nullptr;
     ended = Status::ok;
     why_failed.clear();
     max_request = welcome.max_request;
-    if (is_wire) {
+    if (!has_rings) {
         max_request =
-            std::min<std::uint64_t>(max_request, Wire::largest_message - session_head_bytes);
+            std::min<std::uint64_t>(max_request, NetworkLane::largest_message - session_head_bytes);
     }
-    if (welcome.reads_large && options.tuning.large.allowed && !is_wire) {
-        line->agree(options.tuning.large, Line::Excess::in_pieces);
+    if (welcome.reads_large && options.tuning.large.allowed && has_rings) {
+        ring()->agree(options.tuning.large, RingLane::Excess::in_pieces);
     }
-    awaits_in_ring = !is_wire && options.answers == Transfer::write;
-    turns.begin(is_wire);
-    note_batches(welcome.batches && !is_wire);
+    awaits_in_ring = has_rings && options.answers == Transfer::write;
+    turns.begin(has_rings);
+    note_batches(welcome.batches && has_rings);
     // Requests by SEND are found by their completions.
     byte.reset(welcome.polling == Polling::dense && options.requests == Transfer::write &&
-               !is_wire);
-    if (byte.exists()) byte.find(core(), welcomed);
+               has_rings);
+    if (byte.exists()) byte.find(*ring(), welcomed);
     const bool is_first = session.is_none();
     session = welcome.session;
     calls.limit(std::min(welcome.window, options.window));
@@ -266,7 +267,7 @@ Status Client::State::connect_again(const Deadline& deadline) {
 
 std::string Client::explain() const {
     const State& client = *state_;
-    const bool is_by_rc = !is_by_wire(client.options.transport);
+    const bool is_by_rc = !has_no_rings(client.options.transport);
     std::string text = fmt::format(
         "{}\n", client.line.has_value() ? client.line->explain() : std::string{"not connected"});
     const bool is_shared = client.options.requests == Transfer::shared;
@@ -289,7 +290,7 @@ std::string Client::explain() const {
         client.options.resumes ? "in a session that outlives its channel"
                                : "in a session that ends with its channel");
     if (!is_by_rc || is_shared) return text;
-    if (client.line.has_value()) text += '\n' + client.line->explain_large();
+    if (client.ring() != nullptr) text += '\n' + client.ring()->explain_large();
     text += fmt::format("\nbatches: {}",
                         client.takes_batches
                             ? "several requests, or answers, go in one message"

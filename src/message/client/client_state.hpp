@@ -30,8 +30,8 @@ namespace millrace::message {
 /// anyhow.
 class WaitTurns {
   public:
-    /// By wire each wait takes long enough for a look at the clock; by ring most of them do not.
-    void begin(bool is_wire) noexcept { waits_between_ = is_wire ? 0 : 7; }
+    /// By rings most waits do not take long enough for a look at the clock.
+    void begin(bool has_rings) noexcept { waits_between_ = has_rings ? 7 : 0; }
     /// A wait begins.
     [[gnu::always_inline]] void count(const base::WaitPolicy& policy) noexcept {
         if ((++waits_ & waits_between_) == 0 && policy.yield.count() != 0) end_if_due();
@@ -78,8 +78,8 @@ struct Client::State : Answers {
                 std::uint64_t before = line->progress();
                 const auto has_come = [&] {
                     if (again == base::Status::empty && is_quiet()) return false;
-                    if (!line->is_wire()) {
-                        core().waiting_for_room = again == base::Status::full || !line->is_clear();
+                    if (ring() != nullptr) {
+                        ring()->wait_for_room(again == base::Status::full || !ring()->is_clear());
                     }
                     status = attempt();
                     return status != again || line->progress() != before;

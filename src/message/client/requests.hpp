@@ -33,8 +33,8 @@ class Requests : public ClientEnd {
     [[gnu::noinline]] base::Status submit(std::span<const std::byte> request, std::uint64_t& id,
                                           const RequestOptions& said) {
         if (ended != base::Status::ok || request.size() > max_request || calls.is_full() ||
-            !line->sends_here() ||
-            line->try_send_here(head_of(said), request) != base::Status::ok) [[unlikely]]
+            ring() == nullptr ||
+            ring()->try_send(head_of(said), request) != base::Status::ok) [[unlikely]]
             return submit_alone(request, id, said);
         note_submitted(request, id, said);
         return base::Status::ok;
@@ -77,7 +77,7 @@ class Requests : public ClientEnd {
             send_batch();  // before the claimed one
         }
         if (!options.resumes) {
-            status = line->claim(session_head_bytes + size, room);
+            status = line.claim(session_head_bytes + size, room);
             if (status == base::Status::ok) [[likely]] {
                 claimed_ = Claimed::in_line;
                 room = room.subspan(session_head_bytes);
@@ -116,11 +116,11 @@ class Requests : public ClientEnd {
             if (status == base::Status::ok) counts.large += line->count_announced();
         } else {
             std::span<std::byte> room;
-            status = line->claim(session_head_bytes + size, room);
+            status = line.claim(session_head_bytes + size, room);
             if (status != base::Status::ok) [[unlikely]]
                 return not_sent(status, size);
             copy_two_words(room.data(), head);
-            status = line->commit(session_head_bytes + size);
+            status = line.commit(session_head_bytes + size);
         }
         if (status == base::Status::ok) [[likely]]
             id = submitted(size);
@@ -142,7 +142,7 @@ class Requests : public ClientEnd {
     /// After a welcome. What is stored is there at once, one by one: nothing is to be gathered.
     void note_batches(bool both_ends_take_them) noexcept {
         takes_batches = both_ends_take_them;
-        gathers_ = takes_batches && options.gathers_requests && !core().stores;
+        gathers_ = takes_batches && options.gathers_requests && !ring()->stores();
         lays_batches_ = takes_batches && (begins_batches_ || gathers_);
     }
     /// Room for the first of up to `count` requests, of up to `size` bytes each.
@@ -189,10 +189,10 @@ class Requests : public ClientEnd {
                          .procedure = static_cast<std::uint16_t>(laid_.count()),
                          .kind = SessionKind::request_batch,
                          .behind = static_cast<std::uint16_t>(first - calls.lowest()),
-                         .limit_us = core().say_position()});
+                         .limit_us = ring()->say_position()});
         ++counts.batches;
         // That the connection has ended is found by the next look.
-        (void)line->commit_batch(size);
+        (void)ring()->commit_batch(size);
         if (byte.exists()) tell_server();
     }
 
@@ -207,10 +207,10 @@ class Requests : public ClientEnd {
         std::span<std::byte> place;
         base::Status status = base::Status::too_large;
         if (takes_batches && refused_bytes_ <= longest_entry) {
-            status = line->claim_batch(batch_bytes(refused_bytes_), place);
+            status = ring()->claim_batch(batch_bytes(refused_bytes_), place);
         }
         if (status == base::Status::too_large) {
-            status = line->claim(session_head_bytes + refused_bytes_, place);
+            status = line.claim(session_head_bytes + refused_bytes_, place);
         }
         // What fits nowhere waits here, and is taken.
         return status == base::Status::too_large ? base::Status::ok : status;
@@ -313,17 +313,14 @@ class Requests : public ClientEnd {
         status = base::Status::too_large;
         if (size > longest_entry) return nullptr;
         std::span<std::byte> room;
-        status = line->claim_batch(batch_bytes(size), room);
+        status = ring()->claim_batch(batch_bytes(size), room);
         if (status != base::Status::ok) return nullptr;
         laid_.open(room, calls.next(),
                    options.resumes ? std::nullopt
                                    : std::optional<std::size_t>{
                                          std::min<std::uint64_t>(max_request, longest_short)});
-        if (core().readiness != nullptr) [[unlikely]] {
-            // Room was found, and a look is to come that sends what is laid there.
-            core().wants_room = false;
-            core().readiness->wake();
-        }
+        // A program's loop is to come here once more: its look sends what is laid.
+        ring()->note_room();
         return laid_.place_for(size);
     }
     /// The payload lies there.

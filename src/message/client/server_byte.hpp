@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "channel_core.hpp"
+#include "lane/ring_lane.hpp"
 #include "millrace/base/peer_causality.hpp"
 #include "millrace/base/status.hpp"
 #include "millrace/message/session.hpp"
@@ -33,16 +33,16 @@ class ServerByte {
         stored_ = nullptr;
     }
     /// Where `welcome` says. Precondition: exists().
-    void find(Channel::Core& core, const Welcome& welcome) {
+    void find(RingLane& lane, const Welcome& welcome) {
         remote_ = {welcome.mailbox, welcome.mailbox_rkey};
-        stored_ = core.carrier.map(remote_, 1);
+        stored_ = lane.map(remote_);
         if (stored_ != nullptr) return;
         source_ =
-            core.link.protection_domain().allocate(sizeof(std::uint64_t), verbs::Access::none);
+            lane.link().protection_domain().allocate(sizeof(std::uint64_t), verbs::Access::none);
         *source_.data() = std::byte{1};
     }
     /// Sets the byte, after what was sent.
-    void tell(Channel::Core& core) noexcept {
+    void tell(RingLane& lane) noexcept {
         if (stored_ != nullptr) [[likely]] {
             base::telling_peers();
             std::atomic_ref<std::uint8_t>{*reinterpret_cast<std::uint8_t*>(stored_.get())}.store(
@@ -50,12 +50,7 @@ class ServerByte {
             return;
         }
         const ibv_sge one = source_.slice(0, 1);
-        is_owed_ = core.window.post(
-                       verbs::Write{.from = {&one, 1},
-                                    .to = remote_,
-                                    .flags = core.max_inline >= 1 ? verbs::SendFlags::inlined
-                                                                  : verbs::SendFlags::none},
-                       core.signal) == base::Status::full;
+        is_owed_ = lane.write_byte(one, remote_) == base::Status::full;
     }
 
   private:

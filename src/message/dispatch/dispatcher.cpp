@@ -16,7 +16,6 @@
 #include "client/client_rest.hpp"
 #include "dispatch/dispatcher_state.hpp"
 #include "millrace/base/wait.hpp"
-#include "millrace/connect/readiness.hpp"
 
 namespace millrace::message {
 
@@ -30,9 +29,8 @@ Dispatcher::State::Server::Server(Client connected, const connect::Address& its_
                                   std::chrono::nanoseconds spin)
     : client{std::move(connected)},
       address{its_address},
-      readiness{std::make_unique<connect::Readiness>(client.link().news(), spin)},
       asked(std::bit_ceil(std::size_t{client.window()})) {
-    readiness->hush();
+    descriptor = ClientRest::watch(client, spin);
 }
 
 Dispatcher::State::State(std::vector<Client> clients, std::span<const connect::Address> addresses,
@@ -70,9 +68,7 @@ class Dispatcher::State::Sleeper final : public base::Parker {
         dispatcher_->take_turn();
         is_asleep_ = true;
         for (const auto& server : dispatcher_->servers) {
-            if (server->readiness != nullptr) {
-                ClientRest::begin(server->client, server->readiness, server->lacks);
-            }
+            if (server->is_watched()) ClientRest::begin(server->client, server->lacks);
         }
         dispatcher_->gate->bell.announce();
     }
@@ -84,7 +80,7 @@ class Dispatcher::State::Sleeper final : public base::Parker {
     void retract() override {
         dispatcher_->gate->bell.retract();
         for (const auto& server : dispatcher_->servers) {
-            if (server->readiness != nullptr) ClientRest::end(server->client, *server->readiness);
+            if (server->is_watched()) ClientRest::end(server->client);
         }
         is_asleep_ = false;
     }

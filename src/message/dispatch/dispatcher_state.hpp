@@ -30,7 +30,6 @@
 #include "millrace/base/status.hpp"
 #include "millrace/connect/address.hpp"
 #include "millrace/connect/hub.hpp"
-#include "millrace/connect/readiness.hpp"
 #include "millrace/message/client.hpp"
 #include "millrace/message/dispatcher.hpp"
 #include "dispatch/port_state.hpp"
@@ -69,14 +68,15 @@ struct Dispatcher::State {
         PortState::Place* place = nullptr;
     };
     struct Server {
-        /// Throws Error as Readiness.
+        /// Throws Error as RingLane::watch.
         Server(Client connected, const connect::Address& its_address,
                std::chrono::nanoseconds spin);
 
         Client client;
         std::uint32_t number = 0;
         connect::Address address;
-        std::unique_ptr<connect::Readiness> readiness;
+        int descriptor = -1;  ///< readable when its client's lane has news; -1: nobody watches it
+        [[nodiscard]] bool is_watched() const noexcept { return descriptor >= 0; }
         connect::Hub::Id member{};
         std::vector<Asked> asked;
         Queue* first = nullptr;

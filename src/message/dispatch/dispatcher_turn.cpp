@@ -6,6 +6,7 @@
 #include <mutex>
 #include <utility>
 
+#include "client/client_rest.hpp"
 #include "dispatch/dispatcher_state.hpp"
 #include "memory.hpp"
 #include "millrace/base/error.hpp"
@@ -14,6 +15,7 @@
 namespace millrace::message {
 
 using base::Status;
+using detail::ClientRest;
 using detail::PortState;
 
 // --- the queue of a server
@@ -97,7 +99,7 @@ void Dispatcher::State::let_in_servers() {
         Server& server = *servers.back();
         server.number = static_cast<std::uint32_t>(servers.size() - 1);
         try {
-            server.member = hub.add(server.readiness->descriptor(), [] {});
+            server.member = hub.add(server.descriptor, [] {});
         } catch (const std::exception& error) {
             // The thread that joined it has its number: it is that of a connection that has ended.
             end(server, Status::peer_lost);
@@ -327,9 +329,10 @@ void Dispatcher::State::end(Server& server, Status why) {
 }
 
 void Dispatcher::State::unwatch(Server& server) noexcept {
-    if (server.readiness == nullptr) return;
+    if (!server.is_watched()) return;
     (void)hub.remove(server.member);
-    server.readiness.reset();
+    server.descriptor = -1;
+    ClientRest::unwatch(server.client);
 }
 
 }  // namespace millrace::message

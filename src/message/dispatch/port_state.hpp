@@ -168,8 +168,8 @@ struct PortOwn final : PortState {
     std::size_t kept_index = in_place;  ///< … unless it is one of `kept`
     static constexpr std::size_t in_place = ~std::size_t{0};
     static constexpr std::size_t nothing = in_place - 1;  ///< what was handed out was passed
-    std::size_t wanted = 0;   ///< places of calls that are
-    std::uint32_t waits = 0;  ///< before which no crowd was seen
+    std::size_t wanted = 0;                               ///< places of calls that are
+    std::uint32_t waits = 0;                              ///< before which no crowd was seen
     std::uint32_t server = 0;
     bool is_watched = false;     ///< by its descriptor …
     bool is_armed = false;       ///< … which the dispatcher makes readable with the next answer

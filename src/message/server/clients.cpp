@@ -1,341 +1,85 @@
-// How clients of a server come, come back, and go.
+#include "server/clients.hpp"
+
 #include <algorithm>
-#include <bit>
 #include <chrono>
-#include <exception>
-#include <functional>
-#include <thread>
+#include <span>
 #include <utility>
-#include <vector>
 
 #include <fmt/format.h>
 
 #include "millrace/base/error.hpp"
 #include "millrace/base/log.hpp"
-#include "millrace/base/placement.hpp"
 #include "millrace/connect/accepting.hpp"
-#include "millrace/ring/carrier.hpp"
-#include "protection.hpp"
 #include "server/state.hpp"
 #include "setup.hpp"
 
 namespace millrace::message {
 
 using base::Status;
+using Phase = Peer::Phase;
 
 namespace {
 
-/// Places for peers that are on their way in, beside those of clients.
-constexpr std::uint32_t joining_places = 64;
 /// How long a peer may stay without a hello.
 constexpr std::chrono::seconds hello_patience{5};
-/// How often it is looked who has been away, or silent, for too long; as often as a short patience
-/// asks for.
+/// How often the server looks for clients that have been away, or silent, for too long; more often
+/// where its patience is short.
 constexpr std::chrono::milliseconds house_period{500};
 constexpr std::chrono::milliseconds least_house_period{20};
-constexpr std::uint32_t most_clients = 65'536;
-/// Beside clients by ring, who are looked at by a few loads, a look for wires is a system call.
-constexpr std::chrono::microseconds look_at_wires_every{5};
-constexpr std::uint32_t most_shared_receives = 32'768;
-/// From so many clients on a server that was given no polling looks at bytes.
-constexpr std::uint32_t dense_from_store = 128;
-constexpr std::uint32_t dense_from_post = 512;
 
-const std::greater<std::uint32_t> lowest_first{};
-
-void check(const ServerOptions& options) {
-    const auto refuse = [](std::string what, std::string why, std::string remedy) {
-        throw base::Error{base::ErrorCode::invalid_argument, "make a message server",
-                          std::move(what), std::move(why), std::move(remedy)};
-    };
-    if (options.max_clients == 0 || options.max_clients > most_clients) {
-        refuse(fmt::format("a budget of {} clients", options.max_clients),
-               fmt::format("it is from 1 to {}", most_clients),
-               "use the default of 1024, or more servers");
-    }
-    if (options.tuning.max_window == 0 || options.tuning.max_window > largest_window) {
-        refuse(fmt::format("a window of {} requests", options.tuning.max_window),
-               fmt::format("it is from 1 to {}", largest_window), "use the default of 1024");
-    }
-    check_slots("make a message server", options.tuning.slot_bytes);
-    constexpr std::size_t least_shared = std::size_t{4} << 10;
-    constexpr std::size_t most_shared = std::size_t{1} << 30;
-    if (options.polling == Polling::shared &&
-        (options.tuning.shared_bytes < least_shared || options.tuning.shared_bytes > most_shared ||
-         !std::has_single_bit(options.tuning.shared_packets) ||
-         options.tuning.shared_packets > 64)) {
-        refuse(fmt::format("a shared buffer of {} bytes, {} packets of each client",
-                           options.tuning.shared_bytes, options.tuning.shared_packets),
-               "it has from 4 KiB to 1 GiB, and they are a power of two from 1 to 64",
-               "use the defaults of 4 MiB and 8");
-    }
-    if (options.polling == Polling::shared && options.tuning.receives == Receives::shared) {
-        refuse("requests by a shared buffer and by shared receives",
-               "clients by rc send them by the one or the other", "leave one of the two out");
-    }
-    if (options.acceptor.has_value() && options.tuning.receives == Receives::shared) {
-        refuse("an acceptor, and receives that all clients share",
-               "these receives are the serving thread's", "leave one of the two out");
-    }
-    const bool has_pool = options.tuning.receives == Receives::shared ||
-                          options.transports.has(connect::Transport::ud);
-    if (has_pool && (options.tuning.shared_receives < 16 ||
-                     options.tuning.shared_receives > most_shared_receives)) {
-        refuse(fmt::format("{} receives for all clients", options.tuning.shared_receives),
-               fmt::format("they are from 16 to {}", most_shared_receives),
-               "use the default of 1024");
-    }
-    // Larger messages than rings are put together.
-    if (options.max_request_bytes > largest_ring) {
-        refuse(fmt::format("requests of up to {} bytes", options.max_request_bytes),
-               fmt::format("they have at most {}", largest_ring), "send the rest in another one");
-    }
-}
-
-ChannelOptions channel_options_of(const ServerOptions& options) {
-    ChannelOptions chosen;
-    chosen.ring_bytes = options.ring_bytes;
-    chosen.max_peer_ring_bytes = options.tuning.max_client_ring_bytes;
-    chosen.wait = options.wait;
-    if (options.transports.has_rdma()) {
-        chosen.endpoint =
-            options.endpoint != nullptr ? options.endpoint : connect::Endpoint::shared();
-    }
-    chosen.carrier = options.tuning.carrier;
-    chosen.posting = options.tuning.posting;
-    chosen.admission = options.admission;
-    return chosen;
+[[nodiscard]] std::uint64_t longest_answer(const Peer& peer, const Hello& hello) {
+    if (peer.has_ring()) return hello.max_answer;
+    return std::min<std::uint64_t>(hello.max_answer,
+                                   NetworkLane::largest_message - session_head_bytes);
 }
 
 }  // namespace
 
-const Service server_service{"message server", 5};
+Clients::Clients(Server::State& server, connect::Listener listener)
+    : server_{server}, listener_{std::move(listener)} {}
 
-Server::State::State(std::unique_ptr<SharedReceives> its_receives, WireHosts its_wires,
-                     connect::Listener its_listener, ServerOptions chosen, Polling polling,
-                     std::shared_ptr<Crowd> its_crowd, std::uint32_t its_number)
-    : options{std::move(chosen)},
-      channel_options{channel_options_of(options)},
-      shared{std::move(its_receives)},
-      wires{std::move(its_wires)},
-      hub{connect::Hub::Options{.wait = base::WaitPolicy::blocking()}},
-      listener{std::move(its_listener)},
-      crowd{std::move(its_crowd)},
-      number{its_number},
-      has_own_domains{options.admission.own_domains},
-      mailboxes{polling, options.max_clients + joining_places,
-                channel_options.endpoint != nullptr && !has_own_domains
-                    ? &channel_options.endpoint->protection_domain()
-                    : nullptr},
-      replies{std::make_shared<detail::ReplyQueue>(hub)},
-      wires_every{base::ticks_in(look_at_wires_every)},
-      look_every{base::ticks_in(std::chrono::milliseconds{1})},
-      spin_ticks{base::ticks_in(options.wait.spin)},
-      statistics{"message server", figures()} {
-    if (!options.acceptor.has_value()) hub.add(listener.descriptor(), [this] { accept(); });
-    if (shared != nullptr) {
-        hub.add(shared->channel().descriptor(), [this] {
-            (void)shared->channel().drain();
-            look_for_sends();
+Clients::~Clients() = default;
+
+void Clients::begin() {
+    const auto& options = server_.options;
+    server_.hub.every(std::clamp<std::chrono::nanoseconds>(options.session_patience,
+                                                           least_house_period, house_period),
+                      [this] { keep_house(); });
+    if (!options.acceptor.has_value()) {
+        server_.hub.add(listener_.descriptor(), [this] {
+            while (auto newcomer = try_accept()) take(std::move(*newcomer));
         });
+        return;
     }
-    for (const auto& host : wires.all) {
-        hub.add(host->descriptor(), [this] { look_for_wires(); });
-    }
-    hub.every(std::clamp<std::chrono::nanoseconds>(options.session_patience, least_house_period,
-                                                   house_period),
-              [this] { keep_house(); });
-    if (options.acceptor.has_value()) {
-        acceptor.emplace(
-            listener.descriptor(), [this] { return try_accept(); }, hub,
-            [this](Newcomer newcomer) { take(std::move(newcomer)); }, *options.acceptor);
-    }
+    acceptor_.emplace(
+        listener_.descriptor(), [this] { return try_accept(); }, server_.hub,
+        [this](Newcomer newcomer) { take(std::move(newcomer)); }, *options.acceptor);
 }
 
-namespace {
-/// What a server serves beside its clients, looked at as often as a wire.
-class BesideHost final : public WireHost {
-  public:
-    BesideHost(int descriptor, std::function<bool()> look, bool& is_busy)
-        : descriptor_{descriptor}, look_{std::move(look)}, is_busy_{&is_busy} {}
-    std::unique_ptr<Wire> meet(connect::Link) override { return nullptr; }  // no link is of it
-    void look(std::vector<std::uint32_t>&) override { *is_busy_ |= look_(); }
-    [[nodiscard]] int descriptor() const noexcept override { return descriptor_; }
-    void rest() noexcept override {}
-    [[nodiscard]] std::string explain() const override {
-        return "something else is served beside the clients";
-    }
-
-  private:
-    int descriptor_;
-    std::function<bool()> look_;
-    bool* is_busy_;
-};
-}  // namespace
-
-void Server::State::serve_beside(int descriptor, std::function<bool()> look) {
-    auto host = std::make_unique<BesideHost>(descriptor, std::move(look), beside_is_busy);
-    have_room(wires.all, wires.all.size() + 1);
-    hub.add(descriptor, [this] { look_for_wires(); });
-    wires.all.push_back(std::move(host));
-    ++by_wire;
+void Clients::end() noexcept {
+    acceptor_.reset();
+    server_.hub.adopt();  // nobody else uses it any more
+    server_.answering.end();
+    server_.places.each([this](Peer& peer) {
+        if (peer.line.has_value()) end_line(peer);
+    });
 }
 
-Server::State::~State() {
-    acceptor.reset();
-    hub.adopt();  // whichever thread served: nobody else uses it any more
-    replies->end();
-    for (const auto& peer : peers) {
-        if (!peer->line.has_value()) continue;
-        unwatch(*peer);
-        mailboxes.withdraw(peer->id.place);
-        peer->line.reset();
-    }
-}
-
-Server Server::listen(const connect::Address& address, ServerOptions options) {
-    const auto anywhere = [](std::size_t) { return std::vector<int>{}; };
-    return std::move(listen_together(address, options, 1, anywhere).front());
-}
-
-namespace {
-
-/// What a server has before it listens.
-struct Made {
-    Made(const ServerOptions& options, const ChannelOptions& channel,
-         const std::shared_ptr<HeldBytes>& held)
-        : link{link_options(channel,
-                            {std::string{options.tuning.service}, server_service.version})},
-          wires{options, link, held} {
-        link.protocol = options.protocol;
-        link.accepted = options.transports;
-        if (options.tuning.receives == Receives::shared) {
-            shared = std::make_unique<SharedReceives>(
-                *channel.endpoint, options.tuning.shared_receives,
-                std::min(options.tuning.slot_bytes, options.ring_bytes));
-            link.receive_queue = &shared->completions();
-            link.shared_receives = &shared->queue();
-        } else if (options.tuning.requests_by_send) {
-            link.max_receive_requests =
-                std::max(link.max_receive_requests,
-                         receives_for(options.ring_bytes, options.tuning.slot_bytes));
-        }
-    }
-    connect::LinkOptions link;
-    WireHosts wires;
-    std::unique_ptr<SharedReceives> shared;
-};
-
-/// Calls it in a thread on one of `cores`; here, if there are none.
-template <class Call>
-void run_on(const std::vector<int>& cores, Call&& call) {
-    if (cores.empty()) return call();
-    std::exception_ptr thrown;
-    std::thread{[&] {
-        try {
-            base::bind_this_thread(cores);
-            call();
-        } catch (...) {
-            thrown = std::current_exception();
-        }
-    }}.join();
-    if (thrown != nullptr) std::rethrow_exception(thrown);
-}
-
-struct Chosen {
-    Polling polling;
-    std::string why;
-};
-/// Of a server that shares its clients with `servers - 1` others.
-[[nodiscard]] Chosen choose_polling(const ServerOptions& options, const ChannelOptions& channel,
-                                    std::size_t servers) {
-    if (options.polling == Polling::shared) {
-        return {Polling::dense,
-                "it was asked to: it scans offsets into a shared buffer, and sets the byte of each "
-                "client of whom it finds one"};
-    }
-    if (options.polling != Polling::automatic) return {options.polling, "it was asked to"};
-    if (options.tuning.receives == Receives::shared) {
-        return {Polling::dense, "completions of the shared receive queue set a byte"};
-    }
-    if (!options.transports.has(connect::Transport::rc)) {
-        return {Polling::dense,
-                "no client writes into its memory: it sets the byte of each one that it is told "
-                "of"};
-    }
-    const bool stores = ring::PeerMemory::may_store(channel.endpoint->context(), channel.carrier);
-    const std::uint32_t from = stores ? dense_from_store : dense_from_post;
-    const std::size_t clients = (options.max_clients + servers - 1) / servers;
-    return {clients < from ? Polling::flag : Polling::dense,
-            fmt::format("it may have {} clients, and bytes are measured to be cheaper from {} on",
-                        clients, from)};
-}
-
-}  // namespace
-
-std::vector<Server> Server::listen_together(
-    const connect::Address& address, const ServerOptions& chosen, std::size_t count,
-    const std::function<std::vector<int>(std::size_t)>& where) {
-    ServerOptions options = chosen;
-    check(options);
-    check_transports(options);
-    check_protection(options);
-    if (options.protection == Protection::domains) options.admission.own_domains = true;
-    const ChannelOptions channel = channel_options_of(options);
-    message::check(channel);
-    options.endpoint = channel.endpoint;
-    // One request finds room at all events.
-    constexpr std::size_t rest_of_gulp = std::size_t{128} << 10;
-    const auto held = std::make_shared<HeldBytes>(
-        std::max(options.max_held_bytes, options.max_request_bytes + rest_of_gulp));
-    std::vector<Made> made;
-    std::vector<connect::LinkOptions> links;
-    for (std::size_t number = 0; number < count; ++number) {
-        run_on(where(number), [&] { made.emplace_back(options, channel, held); });
-        links.push_back(made.back().link);
-    }
-    std::vector<connect::Listener> listeners =
-        connect::Listener::listen_together(address, std::move(links));
-    const Chosen polling = choose_polling(options, channel, count);
-    const auto crowd = std::make_shared<Crowd>(options.max_clients, held);
-    std::vector<Server> servers;
-    for (std::size_t number = 0; number < count; ++number) {
-        std::unique_ptr<State> state;
-        const std::vector<int> cores = where(number);
-        ServerOptions own = options;
-        // Not on the one core of the thread that it is to leave alone.
-        if (own.acceptor.has_value() && own.acceptor->cores.empty() && cores.size() == 1) {
-            own.acceptor->cores = base::available_cores();
-        }
-        run_on(cores, [&] {
-            state = std::make_unique<State>(
-                std::move(made[number].shared), std::move(made[number].wires),
-                std::move(listeners[number]), std::move(own), polling.polling, crowd,
-                static_cast<std::uint32_t>(number));
-        });
-        state->why_polling = polling.why;
-        servers.push_back(Server{std::move(state)});
-    }
-    return servers;
-}
-
-void Server::State::accept() {
-    while (auto newcomer = try_accept()) take(std::move(*newcomer));
-}
-
-std::optional<Server::State::Newcomer> Server::State::try_accept() {
+std::optional<Clients::Newcomer> Clients::try_accept() {
+    const ServerOptions& options = server_.options;
     try {
-        return connect::try_accept_set_up(listener, [this](connect::Link link) -> Newcomer {
-            if (is_by_wire(options, link.transport())) return Newcomer{std::move(link)};
+        return connect::try_accept_set_up(listener_, [&](connect::Link link) -> Newcomer {
+            if (has_no_rings(options, link.transport())) return Newcomer{std::move(link)};
             // The peer's word is here already, so nothing is waited for.
-            auto core = set_up_accepted(std::move(link), channel_options, base::Deadline::now(),
-                                        {.receives_by_send = options.tuning.requests_by_send,
-                                         .sends_by_send = options.tuning.answers_by_send,
-                                         .slot_bytes = options.tuning.slot_bytes,
-                                         .shared = shared.get()});
-            core->readiness = readiness_of(*core);
-            return Line{std::move(core), options.max_request_bytes + session_head_bytes,
-                        crowd->held()};
+            auto ring = std::make_unique<RingLane>(
+                set_up_accepted(std::move(link), server_.channel_options, base::Deadline::now(),
+                                {.receives_by_send = options.tuning.requests_by_send,
+                                 .sends_by_send = options.tuning.answers_by_send,
+                                 .slot_bytes = options.tuning.slot_bytes,
+                                 .shared = server_.arrivals.shared()}),
+                options.max_request_bytes + session_head_bytes, server_.crowd->held());
+            (void)ring->watch(options.wait.spin);
+            return AnyLane{std::move(ring)};
         });
     } catch (const std::exception& error) {
         base::log(base::LogLevel::warn, "message", "{}", error.what());
@@ -343,213 +87,139 @@ std::optional<Server::State::Newcomer> Server::State::try_accept() {
     }
 }
 
-void Server::State::take(Newcomer newcomer) {
+void Clients::take(Newcomer newcomer) {
     try {
         if (auto* const link = std::get_if<connect::Link>(&newcomer)) {
-            add(Line{wires.meet(std::move(*link))});
+            add(AnyLane{server_.arrivals.meet(std::move(*link))});
         } else {
-            add(std::move(std::get<Line>(newcomer)));
+            add(std::move(std::get<AnyLane>(newcomer)));
         }
     } catch (const std::exception& error) {
         base::log(base::LogLevel::warn, "message", "{}", error.what());
     }
 }
 
-std::unique_ptr<connect::Readiness> Server::State::readiness_of(Channel::Core& core) const {
-    auto made = std::make_unique<connect::Readiness>(core.link.news(), options.wait.spin);
-    made->hush();
-    return made;
-}
-
-void Server::State::make_place() {
-    const std::size_t size = peers.size() + 1;
-    for (auto* const list : {&free_places, &active, &clogged, &fetching, &by_send}) {
-        have_room(*list, size);
-    }
-    // Of a host of sockets, some of them several times.
-    constexpr std::size_t most_told_at_once = 2048;
-    if (!wires.all.empty()) have_room(told, 2 * size + most_told_at_once);
-    peers.push_back(std::make_unique<Peer>(static_cast<std::uint32_t>(size - 1), number));
-}
-
-Server::State::Peer* Server::State::vacant_place() {
-    std::uint32_t place;
-    if (!free_places.empty()) {
-        std::pop_heap(free_places.begin(), free_places.end(), lowest_first);
-        place = free_places.back();
-        free_places.pop_back();
-    } else if (peers.size() < std::size_t{options.max_clients} + joining_places) {
-        place = static_cast<std::uint32_t>(peers.size());
-        make_place();
-    } else {
-        return nullptr;
-    }
-    in_use = std::max<std::size_t>(in_use, place + 1);
-    return peers[place].get();
-}
-
-Server::State::Peer* Server::State::add(Line line) {
-    Peer* const vacant = vacant_place();
+void Clients::add(AnyLane line) {
+    Peer* const vacant = server_.places.take_vacant();
     if (vacant == nullptr) {
         base::log(base::LogLevel::warn, "message", "dismissed {}: too many are joining",
-                  line.link().peer_name());
-        return nullptr;
+                  line->link().peer_name());
+        return;
     }
     Peer& peer = *vacant;
     peer.phase = Phase::joining;
     peer.since = base::Clock::now();
     peer.max_answer = 0;
     peer.begun = {};
-    peer.owed_part = HeldPart{crowd->held()};
-    peer.kept_part = HeldPart{crowd->held()};
-    peer.line.emplace(std::move(line));
+    peer.owed_part = HeldPart{server_.crowd->held()};
+    peer.line = std::move(line);
     try {
-        if (!peer.line->is_wire()) joining.push_back(peer.id.place);
+        if (peer.has_ring()) server_.arrivals.await_hello(peer);
         watch(peer);
     } catch (...) {
         peer.line.reset();
         vacate(peer);
         throw;
     }
-    return vacant;
 }
 
-void Server::State::look_for_hellos() noexcept {
-    std::erase_if(joining, [&](std::uint32_t place) {
-        const Peer& peer = *peers[place];
-        if (peer.phase != Phase::joining || peer.line->is_wire()) return true;
-        mailboxes.looked(place, peer.line->core().reader);
-        return false;
-    });
-}
-
-void Server::State::watch(Peer& peer) {
-    if (peer.line->is_wire()) {
-        ++by_wire;
-        peer.line->wire().server_place = peer.id.place;
-        return tell(peer);
+void Clients::watch(Peer& peer) {
+    if (peer.has_ring()) {
+        peer.member = server_.hub.add(peer.ring().watch(server_.options.wait.spin),
+                                      [this, &peer] { server_.rest.became_readable(peer); });
     }
-    Channel::Core& core = peer.line->core();
-    peer.readiness = core.readiness != nullptr ? std::move(core.readiness) : readiness_of(core);
-    peer.member = hub.add(peer.readiness->descriptor(), [this, &peer] { became_readable(peer); });
-    ++by_ring;
-    core.server_place = peer.id.place;
-    core.is_told = false;
-    if (core.incoming.has_value() && shared == nullptr && mailboxes.polling() == Polling::dense &&
-        !peer.is_by_send) {
-        peer.is_by_send = true;
-        by_send.push_back(peer.id.place);
-    }
-    mailboxes.looked(peer.id.place, core.reader);
-    mailboxes.remind(peer.id.place);
-    activate(peer);
+    server_.arrivals.add(peer);
+    if (!peer.has_ring()) return server_.turns.tell(peer);
+    server_.turns.look_again(peer);
+    server_.rest.activate(peer);
 }
 
-Line Server::State::take_line(Peer& peer) {
-    unwatch(peer);
-    Line line = std::move(*peer.line);
-    peer.line.reset();
-    return line;
+void Clients::unwatch(Peer& peer) noexcept {
+    server_.turns.mailboxes().leave_out(peer.id.place);
+    server_.arrivals.remove(peer);
+    if (!peer.has_ring()) return;
+    server_.hub.remove(peer.member);
+    peer.ring().unwatch();
 }
 
-void Server::State::unwatch(Peer& peer) noexcept {
-    mailboxes.leave_out(peer.id.place);
-    if (peer.line->is_wire()) {
-        --by_wire;
-        peer.line->wire().server_place = Wire::no_place;
-        return;
-    }
-    --by_ring;
-    hub.remove(peer.member);
-    peer.readiness.reset();
-}
-
-namespace {
-[[nodiscard]] std::uint64_t longest_answer(const Server::State::Peer& peer, const Hello& hello) {
-    if (!peer.line->is_wire()) return hello.max_answer;
-    return std::min<std::uint64_t>(hello.max_answer, Wire::largest_message - session_head_bytes);
-}
-}  // namespace
-
-void Server::State::join(Peer& peer, const Hello& hello) {
-    if (is_draining) return refuse(peer, "the server is about to stop");
+void Clients::join(Peer& peer, const Hello& hello) {
+    if (server_.is_draining) return refuse(peer, "the server is about to stop");
     const auto known =
-        hello.session.is_none() ? sessions.end() : sessions.find(hello.session.bits[0]);
-    if (known != sessions.end() && peers[known->second]->session == hello.session &&
-        peers[known->second]->resumes) {
-        // Its former channel may be here still: it has ended, or its client is done with it.
-        Peer& former = *peers[known->second];
-        if (former.line.has_value()) part(former, false);
-        if (!grant(former, peer)) return;
-        peer.line->pass();
-        former.line.emplace(take_line(peer));
-        vacate(peer);
-        try {
-            watch(former);
-        } catch (...) {
-            former.line.reset();
-            throw;
+        hello.session.is_none() ? sessions_.end() : sessions_.find(hello.session.bits[0]);
+    if (known != sessions_.end()) {
+        Peer& former = server_.places[known->second];
+        if (former.session.name() == hello.session && former.session.resumes()) {
+            return join_again(peer, former, hello);
         }
-        former.phase = Phase::joined;
-        --counts.away;
-        former.since = base::Clock::now();
-        former.max_answer = longest_answer(former, hello);
-        former.batches = hello.batches && !former.line->is_wire();
-        agree(former, hello);
-        ++counts.resumed;
-        welcome(former, true);
-        return;
     }
     if (!grant(peer, peer)) return;
-    // First what may throw.
-    const std::uint32_t window = std::min(hello.window, options.tuning.max_window);
-    const std::size_t room = std::bit_ceil(std::size_t{window});
-    std::vector<std::uint64_t> deferred(room);
-    std::vector<KeptAnswer> kept(hello.resumes ? room : 0);
-    const SessionName session = SessionName::random();
-    sessions.emplace(session.bits[0], peer.id.place);
-    if (!crowd->enter()) {
-        sessions.erase(session.bits[0]);
+    const ServerOptions& options = server_.options;
+    peer.session.begin(hello, std::min(hello.window, options.tuning.max_window),
+                       server_.crowd->held());
+    try {
+        sessions_.emplace(peer.session.name().bits[0], peer.id.place);
+    } catch (...) {
+        peer.session.end();
+        throw;
+    }
+    if (!server_.crowd->enter()) {
+        sessions_.erase(peer.session.name().bits[0]);
+        peer.session.end();
         return refuse(peer, fmt::format("the server has its {} clients already (max_clients)",
                                         options.max_clients));
     }
     peer.phase = Phase::joined;
     peer.since = base::Clock::now();
-    peer.session = session;
-    peer.resumes = hello.resumes;
-    peer.batches = hello.batches && !peer.line->is_wire();
-    peer.window = window;
-    peer.mask = room - 1;
-    peer.taken = hello.next_id - 1;
-    peer.acknowledged = hello.next_id;
-    peer.max_answer = longest_answer(peer, hello);
-    peer.is_plain = !peer.resumes && !peer.line->is_wire();
+    peer.is_plain = !peer.session.resumes() && peer.has_ring();
     agree(peer, hello);
-    peer.deferred = std::move(deferred);
-    peer.kept = std::move(kept);
-    ++counts.clients;
-    ++counts.joined;
+    ++server_.counts.clients;
+    ++server_.counts.joined;
     welcome(peer, false);
 }
 
-void Server::State::agree(Peer& peer, const Hello& hello) const noexcept {
+void Clients::join_again(Peer& peer, Peer& former, const Hello& hello) {
+    // Its former channel may be here still: it has ended, or its client is done with it.
+    if (former.line.has_value()) part(former, false);
+    if (!grant(former, peer)) return;
+    peer.line->pass();
+    unwatch(peer);
+    former.line = std::move(peer.line);
+    vacate(peer);
+    try {
+        watch(former);
+    } catch (...) {
+        former.line.reset();
+        throw;
+    }
+    former.phase = Phase::joined;
+    former.since = base::Clock::now();
+    --server_.counts.away;
+    agree(former, hello);
+    ++server_.counts.resumed;
+    welcome(former, true);
+}
+
+void Clients::agree(Peer& peer, const Hello& hello) const noexcept {
+    peer.max_answer = longest_answer(peer, hello);
+    peer.batches = hello.batches && peer.has_ring();
+    const ServerOptions& options = server_.options;
     const bool is_limited = options.admission.budget.registered_bytes != connect::Budget::unlimited;
-    if (hello.reads_large && options.tuning.large.allowed && !is_limited && !peer.line->is_wire()) {
+    if (hello.reads_large && options.tuning.large.allowed && !is_limited && peer.has_ring()) {
         LargeMessages setting = options.tuning.large;
         setting.keeps_order = false;  // answers have none
-        peer.line->agree(setting, Line::Excess::waits);
+        peer.ring().agree(setting, RingLane::Excess::waits);
     }
 }
 
-bool Server::State::grant(Peer& peer, Peer& newcomer) {
+bool Clients::grant(Peer& peer, Peer& newcomer) {
     peer.box = {};
     // Completions stand in for the byte of requests by SEND.
-    if (mailboxes.polling() != Polling::dense || newcomer.line->is_wire() ||
-        newcomer.line->core().incoming.has_value()) {
+    if (!server_.turns.is_dense() || !newcomer.has_ring() || newcomer.ring().comes_by_send()) {
         return true;
     }
     try {
-        peer.box = mailboxes.grant(peer.id.place, newcomer.line->core().link.protection_domain());
+        peer.box = server_.turns.mailboxes().grant(peer.id.place,
+                                                   newcomer.line->link().protection_domain());
         return true;
     } catch (const base::Error& error) {
         refuse(newcomer, error.what());
@@ -557,101 +227,107 @@ bool Server::State::grant(Peer& peer, Peer& newcomer) {
     }
 }
 
-void Server::State::welcome(Peer& peer, bool resumed) {
-    Welcome word{.session = peer.session,
-                 .resumed = resumed,
-                 .client = peer.id.place,
-                 .generation = peer.id.generation,
-                 .window = peer.window,
-                 .polling = peer.line->is_wire() ? Polling::flag : mailboxes.polling(),
-                 .mailbox = peer.box.address,
-                 .mailbox_rkey = peer.box.rkey,
-                 .server = number,
-                 .max_request = options.max_request_bytes,
-                 .reads_large = !peer.line->is_wire() && peer.line->has_agreed(),
-                 .batches = peer.batches};
+void Clients::welcome(Peer& peer, bool resumed) {
+    const Welcome word{
+        .session = peer.session.name(),
+        .resumed = resumed,
+        .client = peer.id.place,
+        .generation = peer.id.generation,
+        .window = peer.session.window(),
+        .polling = !peer.has_ring() ? Polling::flag : server_.turns.mailboxes().polling(),
+        .mailbox = peer.box.address,
+        .mailbox_rkey = peer.box.rkey,
+        .server = peer.id.server,
+        .max_request = server_.options.max_request_bytes,
+        .reads_large = peer.line->has_agreed(),
+        .batches = peer.batches};
     (void)peer.line->send(pack(SessionHeader{.kind = SessionKind::welcome}), pack(word));
-    sent(peer);
+    server_.answering.sent(peer);
 }
 
-void Server::State::refuse(Peer& peer, std::string why) {
-    ++counts.refused;
+void Clients::refuse(Peer& peer, std::string why) {
+    ++server_.counts.refused;
     base::log(base::LogLevel::info, "message", "refused {}: {}", peer.line->link().peer_name(),
               why);
     peer.phase = Phase::refused;
     (void)peer.line->send(pack(SessionHeader{.kind = SessionKind::refused}),
                           std::as_bytes(std::span{why}));
-    sent(peer);
+    server_.answering.sent(peer);
 }
 
-void Server::State::part(Peer& peer, bool for_good) noexcept {
+void Clients::end_line(Peer& peer) noexcept {
+    unwatch(peer);
+    server_.turns.mailboxes().withdraw(peer.id.place);
+    peer.line.reset();
+}
+
+void Clients::part(Peer& peer, bool for_good) noexcept {
     if (peer.line.has_value()) {
         peer.line->answer_goodbye();
-        unwatch(peer);
-        mailboxes.withdraw(peer.id.place);
-        peer.line.reset();
+        end_line(peer);
     }
     peer.is_paused = false;
     peer.begun = {};
     peer.owed_part.set_anyhow(0);
     peer.is_plain = false;
     peer.batch_at = 0;
-    if (!for_good && peer.phase == Phase::joined && peer.resumes) {
+    if (!for_good && peer.phase == Phase::joined && peer.session.resumes()) {
         peer.phase = Phase::away;
-        ++counts.away;
+        ++server_.counts.away;
         peer.since = base::Clock::now();
         return;
     }
     vacate(peer);
 }
 
-void Server::State::misbehaved(Peer& peer, std::string_view how) noexcept {
-    ++counts.misbehaved;
+void Clients::misbehaved(Peer& peer, std::string_view how) noexcept {
+    ++server_.counts.misbehaved;
     base::log(base::LogLevel::warn, "message", "dropped {}: {}", peer.line->link().peer_name(),
               how);
     part(peer, true);
 }
 
-void Server::State::lose(Peer& peer, const std::exception& error) noexcept {
+void Clients::lose(Peer& peer, const std::exception& error) noexcept {
     if (!peer.line.has_value()) return;
     base::log(base::LogLevel::warn, "message", "dropped {}: {}", peer.line->link().peer_name(),
               error.what());
     part(peer, false);
 }
 
-void Server::State::vacate(Peer& peer) noexcept {
+void Clients::vacate(Peer& peer) noexcept {
     if (peer.phase == Phase::joined || peer.phase == Phase::away) {
-        sessions.erase(peer.session.bits[0]);
-        if (peer.phase == Phase::away) --counts.away;
-        --counts.clients;
-        crowd->leave();
-        ++counts.left;
+        sessions_.erase(peer.session.name().bits[0]);
+        if (peer.phase == Phase::away) --server_.counts.away;
+        --server_.counts.clients;
+        server_.crowd->leave();
+        ++server_.counts.left;
     }
-    if (unwanted) {
-        for (const std::uint64_t id : peer.deferred) {
-            if (id != 0) unwanted(peer.id, id);
-        }
-        unwanted(peer.id, 0);
-    }
-    counts.pending -= peer.pending;
-    peer.pending = 0;
-    peer.phase = Phase::vacant;
-    peer.session = {};
-    peer.resumes = false;
-    give_back(peer.deferred);
-    give_back(peer.kept);
-    give_back(peer.unread);
-    peer.kept_bytes = 0;
-    peer.kept_part.set_anyhow(0);
+    server_.answering.forget(peer);
+    peer.session.end();
     peer.batch_at = 0;
-    // Replies of the former client find nobody.
-    ++peer.id.generation;
-    free_places.push_back(peer.id.place);
-    std::push_heap(free_places.begin(), free_places.end(), lowest_first);
-    while (in_use != 0 && peers[in_use - 1]->phase == Phase::vacant) --in_use;
+    server_.places.give_back(peer);
 }
 
-void Server::State::look_after_begun(Peer& peer, base::Clock::time_point now) {
+void Clients::close_all(const base::Deadline& deadline) {
+    server_.places.each([](Peer& peer) {
+        if (peer.line.has_value()) peer.line->begin_close();
+    });
+    server_.places.each([&](Peer& peer) {
+        if (peer.line.has_value()) {
+            unwatch(peer);
+            std::string why;
+            // Where the client's byte is registered. It stays until the goodbye is said: a byte
+            // that is written meanwhile would cost the client its connection.
+            const auto endpoint = peer.line->link().shared_endpoint();
+            (void)peer.line->close(deadline, why);
+            server_.turns.mailboxes().withdraw(peer.id.place);
+            peer.line.reset();
+        }
+        if (peer.phase != Phase::vacant) part(peer, true);
+    });
+}
+
+void Clients::look_after_begun(Peer& peer, base::Clock::time_point now) {
     constexpr std::size_t least = std::size_t{64} << 10;
     const Begun begun = peer.line->begun();
     // What is not taken from a client cannot go on.
@@ -659,29 +335,28 @@ void Server::State::look_after_begun(Peer& peer, base::Clock::time_point now) {
         begun.number != peer.begun.number || begun.bytes >= peer.begun.bytes + least) {
         peer.begun = begun;
         peer.begun_since = now;
-    } else if (now - peer.begun_since > options.patience) {
+    } else if (now - peer.begun_since > server_.options.patience) {
         misbehaved(peer, "a request of which a part has come does not go on");
     }
 }
 
-void Server::State::keep_house() {
+void Clients::keep_house() {
     const auto now = base::Clock::now();
-    for (const auto& peer : peers) {
-        const auto age = now - peer->since;
-        if (peer->phase == Phase::joining && age > hello_patience) {
-            misbehaved(*peer, fmt::format("it has not asked for a session within {} s",
-                                          hello_patience.count()));
-        } else if (peer->phase == Phase::refused && age > hello_patience) {
-            part(*peer, true);
-        } else if (peer->phase == Phase::away && age > options.session_patience) {
-            vacate(*peer);
+    server_.places.each([&](Peer& peer) {
+        const auto age = now - peer.since;
+        if (peer.phase == Phase::joining && age > hello_patience) {
+            misbehaved(peer, fmt::format("it has not asked for a session within {} s",
+                                         hello_patience.count()));
+        } else if (peer.phase == Phase::refused && age > hello_patience) {
+            part(peer, true);
+        } else if (peer.phase == Phase::away && age > server_.options.session_patience) {
+            vacate(peer);
         }
-        if (!peer->line.has_value()) continue;
-        look_after_begun(*peer, now);
-        if (peer->line.has_value() && peer->is_fetching) look_after_fetching(*peer, now);
-        if (peer->line.has_value()) peer->line->tidy();
-    }
-    show();
+        if (peer.line.has_value()) look_after_begun(peer, now);
+        if (peer.line.has_value()) server_.announced.look_after(peer, now);
+        if (peer.line.has_value()) peer.line->tidy();
+    });
+    server_.show();
 }
 
 }  // namespace millrace::message

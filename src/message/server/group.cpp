@@ -24,7 +24,7 @@ struct ServerGroup::State {
     State(std::vector<Server> listening, ServerOptions chosen, ServerThreads asked)
         : servers{std::move(listening)}, options{std::move(chosen)}, threads{std::move(asked)} {}
 
-    /// Behind one of the two flags, so that whoever is woken finds it.
+    /// After one of the two flags is set, so that a server that is woken finds it.
     void wake_all() noexcept {
         for (Server& server : servers) server.stop();
     }
@@ -61,22 +61,10 @@ void check(const ServerThreads& threads) {
         refuse(fmt::format("core {}", core), "this process may not run there",
                fmt::format("choose among {}", fmt::join(available, ", ")));
     }
-    if (!threads.cores.empty() && !threads.nodes.empty()) {
-        refuse("cores and nodes", "a node is a set of cores", "choose one of both");
-    }
-    for (const int node : threads.nodes) {
-        if (!base::cores_of_node(node).empty()) continue;
-        refuse(fmt::format("NUMA node {}", node),
-               "it is not there, or this process may not run on any of its cores",
-               "see /sys/devices/system/node");
-    }
 }
 
 /// Where thread `number` is to run; none: anywhere.
 [[nodiscard]] std::vector<int> cores_for(const ServerThreads& threads, std::size_t number) {
-    if (!threads.nodes.empty()) {
-        return base::cores_of_node(threads.nodes[number % threads.nodes.size()]);
-    }
     if (!threads.cores.empty()) return {threads.cores[number % threads.cores.size()]};
     return {};
 }
@@ -218,10 +206,6 @@ std::string ServerGroup::explain() const {
     if (!group.threads.cores.empty()) {
         text += fmt::format("their threads are pinned to cores {}\n",
                             fmt::join(group.threads.cores, ", "));
-    }
-    if (!group.threads.nodes.empty()) {
-        text += fmt::format("their threads, mailboxes and pools are on NUMA nodes {}\n",
-                            fmt::join(group.threads.nodes, ", "));
     }
     return text + "the first of them: " + group.servers.front().explain();
 }

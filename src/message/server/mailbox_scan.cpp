@@ -109,29 +109,6 @@ template <std::size_t width>
     }
 }
 
-[[nodiscard, gnu::target("avx512f,avx512bw"), gnu::no_sanitize_thread]] std::size_t scan_avx512(
-    const std::byte* boxes, std::size_t from, std::size_t count) noexcept {
-    constexpr std::size_t width = 64;
-    if (from >= count) return count;
-    forget_memory();
-    // What a mask leaves out is not loaded, so the ends need no vector of another size.
-    for (std::size_t i = from;;) {
-        const std::size_t left = count - i;
-        const __mmask64 wanted = left >= width ? ~__mmask64{0} : (__mmask64{1} << left) - 1;
-        const __m512i bytes = _mm512_maskz_loadu_epi8(wanted, boxes + i);
-        const __mmask64 mask = _mm512_test_epi8_mask(bytes, bytes);
-        if (mask != 0) return i + static_cast<std::size_t>(__builtin_ctzll(mask));
-        if (left <= width) return count;
-        i = next_aligned<width>(boxes, i);
-        for (; i + 2 * width <= count; i += 2 * width) {
-            const __m512i any =
-                _mm512_or_si512(_mm512_load_si512(boxes + i), _mm512_load_si512(boxes + i + width));
-            if (_mm512_test_epi64_mask(any, any) != 0) break;
-        }
-        if (i >= count) return count;
-    }
-}
-
 #elif defined(__aarch64__)
 
 [[nodiscard]] std::size_t scan_neon(const std::byte* boxes, std::size_t from,
@@ -170,7 +147,6 @@ std::string_view name_of(ScanKernel kernel) noexcept {
         case ScanKernel::sse2: return "sse2";
         case ScanKernel::pcmpestri: return "pcmpestri";
         case ScanKernel::avx2: return "avx2";
-        case ScanKernel::avx512: return "avx512";
         case ScanKernel::neon: return "neon";
     }
     return "unknown";
@@ -183,9 +159,6 @@ bool is_available(ScanKernel kernel) noexcept {
         case ScanKernel::sse2: return true;
         case ScanKernel::pcmpestri: return __builtin_cpu_supports("sse4.2") != 0;
         case ScanKernel::avx2: return __builtin_cpu_supports("avx2") != 0;
-        case ScanKernel::avx512:
-            return __builtin_cpu_supports("avx512f") != 0 &&
-                   __builtin_cpu_supports("avx512bw") != 0;
         default: return false;
 #elif defined(__aarch64__)
         case ScanKernel::neon: return true;
@@ -198,8 +171,7 @@ bool is_available(ScanKernel kernel) noexcept {
 
 ScanKernel best_scan_kernel() noexcept {
     static const ScanKernel best = [] {
-        for (const ScanKernel kernel :
-             {ScanKernel::avx512, ScanKernel::avx2, ScanKernel::neon, ScanKernel::sse2}) {
+        for (const ScanKernel kernel : {ScanKernel::avx2, ScanKernel::neon, ScanKernel::sse2}) {
             if (is_available(kernel)) return kernel;
         }
         return ScanKernel::scalar;
@@ -213,7 +185,6 @@ Scan scan_by(ScanKernel kernel) noexcept {
         case ScanKernel::sse2: return scan_sse2;
         case ScanKernel::pcmpestri: return scan_pcmpestri;
         case ScanKernel::avx2: return scan_avx2;
-        case ScanKernel::avx512: return scan_avx512;
 #elif defined(__aarch64__)
         case ScanKernel::neon: return scan_neon;
 #endif

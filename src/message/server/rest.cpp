@@ -1,269 +1,36 @@
-// How a server sleeps: who is told that it does, and what wakes it.
+#include "server/rest.hpp"
+
 #include <algorithm>
-#include <iterator>
+#include <chrono>
+#include <exception>
+#include <new>
 #include <utility>
 
 #include "millrace/base/error.hpp"
 #include "millrace/base/log.hpp"
+#include "millrace/base/wait.hpp"
 #include "server/state.hpp"
 
 namespace millrace::message {
 
 using base::Status;
 
-namespace {
-/// Nobody rings for the room that waiting answers find. While none is found, each nap is twice as
-/// long as the one before.
-constexpr std::chrono::nanoseconds shortest_nap_for_room = std::chrono::microseconds{20};
-constexpr std::chrono::nanoseconds longest_nap_for_room = std::chrono::milliseconds{1};
-/// Among so many, who was served last is likely to be the next one.
-constexpr std::size_t few_active = 4;
-/// At hot places, before the next one at all: some 100 to 200 ns.
-constexpr int looks_at_hot = 8;
-}  // namespace
-
-void Server::State::look_at_kernel() {
-    must_look = false;
-    looked_at = base::ticks();
-    try {
-        (void)hub.turn();
-    } catch (const base::Error&) {
-        throw;  // it is another thread's, say
-    } catch (const std::exception& error) {
-        // What was asked for in the hub was not done; nobody's channel depends on it.
-        base::log(base::LogLevel::warn, "message", "look at the kernel: {}", error.what());
-    }
-    show();
+Rest::Rest(Server::State& server, std::size_t places)
+    : server_{server},
+      look_every_{base::ticks_in(std::chrono::milliseconds{1})},
+      spin_ticks_{base::ticks_in(server.options.wait.spin)} {
+    awake_.reserve(places);
 }
 
-void Server::State::became_readable(Peer& peer) {
-    Channel::Core& core = peer.line->core();
-    // It rings no more from here on, so it is looked at.
-    if (!peer.readiness->end(*core.sleeper)) {
-        core.sleeper->retract();  // what came without an announcement is taken, too
-        (void)core.link.peer_now();
-    }
-    core.falls_asleep = false;
-    peer.readiness->hush();
-    activate(peer);
-    if (!peer.is_paused) mailboxes.looked(peer.id.place, core.reader);
-    mailboxes.remind(peer.id.place);
-    if (core.link.peer_so_far() == connect::PeerState::alive) return;
-    // What it sent before its end is served before it.
-    if (peer.line->has_fetched()) return tell(peer);
-    Piece piece;
-    const Status status = core.find_piece(piece, true);
-    if (status == Status::closed) return part(peer, true);
-    if (status == Status::peer_lost) return part(peer, false);
-    if (!peer.is_paused) mailboxes.looked(peer.id.place, core.reader);
+void Rest::begin_turn() {
+    if (is_nested_) server_.answering.replies()->wake();
+    if (is_nested_ || must_look_) look_at_kernel();
 }
 
-void Server::State::look_aside() noexcept {
-    if (active.empty()) return;
-    if (++aside >= active.size()) aside = 0;
-    Peer& peer = *peers[active[aside]];
-    if (!peer.line.has_value() || peer.is_paused || peer.line->is_wire()) return;
-    if (peer.line->has_fetched()) return tell(peer);
-    Channel::Core& core = peer.line->core();
-    Piece piece;
-    switch (core.find_piece(piece, true)) {
-        case Status::closed: return part(peer, true);
-        case Status::peer_lost: return part(peer, false);
-        default: break;
-    }
-    // A client that forgot its byte, or found no room in its send queue for it, is served as well.
-    mailboxes.looked(peer.id.place, core.reader);
-}
-
-void Server::State::look_for_sends() {
-    if (shared != nullptr) {
-        shared->poll();
-        for (const std::uint32_t place : shared->told()) {
-            Peer& peer = *peers[place];
-            if (!peer.line.has_value() || peer.line->is_wire()) continue;
-            Channel::Core& core = peer.line->core();
-            core.is_told = false;
-            if (!peer.is_active) {
-                became_readable(peer);
-            } else if (!peer.is_paused) {
-                mailboxes.looked(place, core.reader);
-            }
-        }
-    }
-    for (std::size_t i = 0; i < by_send.size();) {
-        Peer& peer = *peers[by_send[i]];
-        if (!peer.line.has_value() || peer.line->is_wire() ||
-            !peer.line->core().incoming.has_value()) [[unlikely]] {
-            peer.is_by_send = false;
-            by_send[i] = by_send.back();
-            by_send.pop_back();
-            continue;
-        }
-        if (!peer.is_paused) mailboxes.looked(by_send[i], peer.line->core().reader);
-        ++i;
-    }
-}
-
-void Server::State::note_found(const Peer& peer) noexcept {
-    // What comes otherwise is not to be seen in a ring.
-    if (shared != nullptr || !peer.line.has_value() || peer.line->is_wire()) return hot.forget();
-    hot.found(peer.id.place);
-}
-
-bool Server::State::is_at_hot_place(const Peer& peer) noexcept {
-    // Who was there may have left.
-    if (!peer.line.has_value() || peer.line->is_wire() || peer.is_paused) return false;
-    const Channel::Core& core = peer.line->core();
-    if (!core.reader.arriving()) return false;
-    std::uint64_t header;
-    return core.incoming.has_value() || core.reader.front(header);
-}
-
-bool Server::State::has_message_of_hot() noexcept {
-    if (!all_had_their_turn || !hot.are_likely()) return false;
-    for (int looks = looks_at_hot; looks != 0; --looks) {
-        for (const std::size_t place : hot.places()) {
-            if (place >= in_use || !is_at_hot_place(*peers[place])) continue;
-            all_had_their_turn = false;
-            is_found = true;
-            cursor = place;
-            return true;
-        }
-        base::pause();
-    }
-    return false;
-}
-
-bool Server::State::has_message() {
-    if (has_message_of_hot()) return true;
-    look_for_sends();
-    if (!joining.empty()) [[unlikely]]
-        look_for_hellos();
-    if (!fetching.empty() && look_for_fetched()) return true;
-    if (by_wire != 0 && (by_ring == 0 || base::ticks() - wires_looked_at >= wires_every)) {
-        look_for_wires();
-    }
-    // In the order of a lap, which then begins at what is found: nobody before it has written.
-    const std::size_t begin = cursor < in_use ? cursor : 0;
-    std::size_t found = find_message(begin, in_use);
-    all_had_their_turn =
-        found == in_use && (begin == 0 || (found = find_message(0, begin)) == begin);
-    if (all_had_their_turn) return false;
-    is_found = true;
-    cursor = found;
-    note_found(*peers[found]);
-    return true;
-}
-
-std::size_t Server::State::find_message(std::size_t from, std::size_t to) {
-    std::size_t place = mailboxes.next(from, to);
-    if (mailboxes.polling() == Polling::dense) return place;
-    // A frame of which a part has landed is none: its client rings, or it is looked at by a nap.
-    for (; place != to; place = mailboxes.next(place + 1, to)) {
-        std::uint64_t header;
-        if (peers[place]->line->is_wire()) break;
-        Channel::Core& core = peers[place]->line->core();
-        if (core.incoming.has_value() && core.incoming->empty()) {
-            core.poll_receives();
-            mailboxes.looked(place, core.reader);
-        }
-        if (core.reader.front(header)) break;
-    }
-    return place;
-}
-
-void Server::State::fall_asleep() {
-    std::size_t stay = 0;
-    for (const std::uint32_t place : active) {
-        Peer& peer = *peers[place];
-        const bool is_ring = peer.line.has_value() && !peer.line->is_wire();
-        if (is_ring && (peer.is_paused || !peer.line->is_clear())) {
-            // Its room is asked for, and its messages, if any, are not to be told of.
-            active[stay++] = place;
-            continue;
-        }
-        peer.is_active = false;
-        if (!is_ring) continue;
-        Channel::Core& core = peer.line->core();
-        core.wants_room = false;
-        core.readiness = std::move(peer.readiness);
-        core.rest();
-        peer.readiness = std::move(core.readiness);
-        mailboxes.looked(place, core.reader);
-    }
-    active.resize(stay);
-    if (shared != nullptr) (void)shared->completions().arm();
-    for (const auto& host : wires.all) host->rest();
-    show();
-    // Behind it comes a look.
-    wires_looked_at = base::ticks() - wires_every;
-}
-
-void Server::State::ask_for_frames() const noexcept {
-    if (in_use == 0) return;
-    const std::size_t last = (cursor == 0 ? in_use : cursor) - 1;
-    if (mailboxes.polling() != Polling::dense) return mailboxes.ask_for_second_lines(in_use, last);
-    const Peer& peer = *peers[last];
-    if (active.size() > few_active || !peer.line.has_value() || peer.line->is_wire()) return;
-    const FrameReader::Awaited frame = peer.line->core().reader.awaited();
-    __builtin_prefetch(frame.place);
-    frame.ask_for_second_line();
-}
-
-void Server::State::check_thread(const char* attempted) const {
-    if (hub.is_current()) return;
-    throw base::Error{base::ErrorCode::invalid_argument, attempted, listener.address().to_string(),
-                      "it belongs to another thread", "call adopt() in the thread that serves"};
-}
-
-Status Server::State::rest(const base::Deadline& deadline) {
-    check_thread("rest in a message server");
-    class Sleeper final : public base::Parker {
-      public:
-        explicit Sleeper(State& server) : server_{&server} {}
-        void prepare() override {
-            server_->fall_asleep();
-            server_->replies->fall_asleep();
-        }
-        void park(std::chrono::nanoseconds limit, const base::Cancellation* cancellation) override {
-            if (!server_->clogged.empty()) limit = std::min(limit, server_->next_nap_for_room());
-            ++server_->counts.sleeps;
-            (void)server_->hub.rest(base::Deadline::after(limit).cancelled_by(cancellation));
-            server_->must_look = true;
-        }
-        void retract() override { server_->replies->wake(); }
-
-      private:
-        State* server_;
-    };
-    Sleeper sleeper{*this};
-    const auto has_work = [this] {
-        // Behind a sleep, at everything.
-        if (must_look || aside_is_due()) [[unlikely]] {
-            if (kernel_is_due()) look_at_kernel();
-            look_aside();
-        }
-        // Room is waited for as messages are.
-        if (!clogged.empty() && flush_clogged()) [[unlikely]]
-            return true;
-        ask_for_frames();
-        return stopping.load(std::memory_order_seq_cst) || replies->has_some() ||
-               !waiting.empty() || has_message() || std::exchange(beside_was_busy, false);
-    };
-    const Status status = base::wait_until(has_work, deadline, options.wait, sleeper);
-    if (status == Status::ok && stopping.load(std::memory_order_acquire)) [[unlikely]] {
-        stopping.store(false, std::memory_order_relaxed);
-        return Status::closed;
-    }
-    return status;
-}
-
-std::chrono::nanoseconds Server::State::next_nap_for_room() noexcept {
-    nap_for_room = std::clamp(2 * nap_for_room, shortest_nap_for_room, longest_nap_for_room);
-    return nap_for_room;
-}
-
-void Server::State::keep_loop(bool was_busy) {
+void Rest::end_turn(bool was_busy) {
+    if (was_busy ? (++turns_ & 63) == 0 : next_awake_is_due()) look_at_next_awake();
+    if (kernel_is_due()) look_at_kernel();
+    if (!is_nested_) return;
     try {
         look_whether_loop_goes_on(was_busy);
     } catch (const std::bad_alloc&) {
@@ -271,73 +38,138 @@ void Server::State::keep_loop(bool was_busy) {
     }
 }
 
-void Server::State::look_whether_loop_goes_on(bool was_busy) {
+void Rest::look_at_kernel() {
+    must_look_ = false;
+    looked_at_ = base::ticks();
+    try {
+        (void)server_.hub.turn();
+    } catch (const base::Error&) {
+        throw;  // it is another thread's, say
+    } catch (const std::exception& error) {
+        // What was asked for in the hub was not done; nobody's channel depends on it.
+        base::log(base::LogLevel::warn, "message", "look at the kernel: {}", error.what());
+    }
+    server_.show();
+}
+
+void Rest::became_readable(Peer& peer) {
+    // It rings no more from here on, so it is looked at.
+    peer.ring().wake();
+    activate(peer);
+    if (!peer.is_paused) server_.turns.looked(peer);
+    server_.turns.mailboxes().remind(peer.id.place);
+    if (peer.line->link().peer_so_far() == connect::PeerState::alive) return;
+    // What it sent before its end is served before it.
+    if (peer.line->has_fetched()) return server_.turns.tell(peer);
+    const Status status = peer.ring().look_around();
+    if (status == Status::closed) return server_.clients.part(peer, true);
+    if (status == Status::peer_lost) return server_.clients.part(peer, false);
+    if (!peer.is_paused) server_.turns.looked(peer);
+}
+
+void Rest::look_at_next_awake() noexcept {
+    if (awake_.empty()) return;
+    if (++next_awake_ >= awake_.size()) next_awake_ = 0;
+    Peer& peer = server_.places[awake_[next_awake_]];
+    if (!peer.has_ring() || peer.is_paused) return;
+    if (peer.line->has_fetched()) return server_.turns.tell(peer);
+    switch (peer.ring().look_around()) {
+        case Status::closed: return server_.clients.part(peer, true);
+        case Status::peer_lost: return server_.clients.part(peer, false);
+        default: break;
+    }
+    // A client that forgot its byte, or found no room in its send queue for it, is served as well.
+    server_.turns.looked(peer);
+}
+
+bool Rest::has_message() {
+    if (server_.turns.find_hot()) return true;
+    server_.arrivals.look_in_wait();
+    if (server_.announced.has_some() && server_.announced.look()) return true;
+    return server_.turns.find(server_.arrivals.has_own_receives());
+}
+
+void Rest::fall_asleep() {
+    std::size_t stay = 0;
+    for (const std::uint32_t place : awake_) {
+        Peer& peer = server_.places[place];
+        if (peer.has_ring() && (peer.is_paused || !peer.line->is_clear())) {
+            // Its room is asked for, and its messages, if any, are not to be told of.
+            awake_[stay++] = place;
+            continue;
+        }
+        peer.is_active = false;
+        if (!peer.has_ring()) continue;
+        peer.ring().fall_asleep();
+        server_.turns.looked(peer);
+    }
+    awake_.resize(stay);
+    server_.arrivals.rest();
+    server_.show();
+}
+
+class Rest::Sleeper final : public base::Parker {
+  public:
+    explicit Sleeper(Rest& rest) : rest_{&rest}, server_{&rest.server_} {}
+    void prepare() override {
+        rest_->fall_asleep();
+        server_->answering.replies()->fall_asleep();
+    }
+    void park(std::chrono::nanoseconds limit, const base::Cancellation* cancellation) override {
+        if (server_->answering.has_clogged()) {
+            limit = std::min(limit, server_->answering.next_nap());
+        }
+        ++server_->counts.sleeps;
+        (void)server_->hub.rest(base::Deadline::after(limit).cancelled_by(cancellation));
+        rest_->must_look_ = true;
+    }
+    void retract() override { server_->answering.replies()->wake(); }
+
+  private:
+    Rest* rest_;
+    Server::State* server_;
+};
+
+bool Rest::has_work() {
+    // After a sleep, at everything.
+    if (must_look_ || next_awake_is_due()) [[unlikely]] {
+        if (kernel_is_due()) look_at_kernel();
+        look_at_next_awake();
+    }
+    // Room is waited for as messages are.
+    if (server_.answering.has_clogged() && server_.answering.flush()) [[unlikely]]
+        return true;
+    server_.turns.ask_for_frames(awake_.size());
+    return server_.stopping.load(std::memory_order_seq_cst) ||
+           server_.answering.replies()->has_some() || !server_.put_off.is_empty() ||
+           has_message() || server_.arrivals.was_busy_beside();
+}
+
+Status Rest::rest(const base::Deadline& deadline) {
+    Sleeper sleeper{*this};
+    const Status status =
+        base::wait_until([this] { return has_work(); }, deadline, server_.options.wait, sleeper);
+    return status == Status::ok && server_.take_stop() ? Status::closed : status;
+}
+
+void Rest::nest() {
+    if (!std::exchange(is_nested_, true)) server_.hub.post([] {});
+}
+
+void Rest::look_whether_loop_goes_on(bool was_busy) {
     const std::uint64_t now = base::ticks();
-    if (was_busy) busy_at = now;
-    if (!was_busy && now - busy_at >= spin_ticks) {
+    if (was_busy) busy_at_ = now;
+    if (!was_busy && now - busy_at_ >= spin_ticks_) {
         fall_asleep();
-        replies->fall_asleep();
-        if (!replies->has_some() && !has_message()) {
-            if (!clogged.empty()) hub.after(next_nap_for_room(), [] {});
+        server_.answering.replies()->fall_asleep();
+        if (!server_.answering.replies()->has_some() && !has_message()) {
+            if (server_.answering.has_clogged())
+                server_.hub.after(server_.answering.next_nap(), [] {});
             return;
         }
     }
     // The descriptor stays readable.
-    hub.post([] {});
-}
-
-namespace {
-struct ShownCount {
-    base::Figure figure;
-    std::uint64_t ServerStats::*count;
-};
-constexpr auto counter = base::FigureKind::counter;
-constexpr auto gauge = base::FigureKind::gauge;
-/// On the page in this order.
-constexpr ShownCount shown_counts[] = {{{"clients", gauge}, &ServerStats::clients},
-                                       {{"away", gauge}, &ServerStats::away},
-                                       {{"joined", counter}, &ServerStats::joined},
-                                       {{"left", counter}, &ServerStats::left},
-                                       {{"resumed", counter}, &ServerStats::resumed},
-                                       {{"refused", counter}, &ServerStats::refused},
-                                       {{"misbehaved", counter}, &ServerStats::misbehaved},
-                                       {{"requests", counter}, &ServerStats::requests},
-                                       {{"answers", counter}, &ServerStats::answers},
-                                       {{"deferred", counter}, &ServerStats::deferred},
-                                       {{"pending", gauge}, &ServerStats::pending},
-                                       {{"failed", counter}, &ServerStats::failed},
-                                       {{"overloaded", counter}, &ServerStats::overloaded},
-                                       {{"repeated", counter}, &ServerStats::repeated},
-                                       {{"large", counter}, &ServerStats::large},
-                                       {{"kept back", counter}, &ServerStats::kept_back},
-                                       {{"vain looks", counter}, &ServerStats::vain_looks},
-                                       {{"sleeps", counter}, &ServerStats::sleeps},
-                                       {{"put off", counter}, &ServerStats::put_off},
-                                       {{"over budget", counter}, &ServerStats::over_budget}};
-static_assert(std::size(shown_counts) * sizeof(std::uint64_t) == sizeof(ServerStats));
-}  // namespace
-
-std::vector<base::Figure> Server::State::figures() {
-    std::vector<base::Figure> all;
-    for (const ShownCount& shown : shown_counts) all.push_back(shown.figure);
-    return all;
-}
-
-ServerStats& ServerStats::operator+=(const ServerStats& other) noexcept {
-    for (const auto& [_, count] : shown_counts) this->*count += other.*count;
-    return *this;
-}
-
-void Server::State::show() noexcept {
-    std::size_t index = 0;
-    for (const auto& [_, count] : shown_counts) statistics.counter(index++).set(counts.*count);
-}
-
-ServerStats Server::State::shown() const noexcept {
-    ServerStats stats;
-    std::size_t index = 0;
-    for (const auto& [_, count] : shown_counts) stats.*count = statistics.counter(index++).value();
-    return stats;
+    server_.hub.post([] {});
 }
 
 }  // namespace millrace::message
