@@ -15,9 +15,9 @@
 
 namespace millrace::message {
 
-class Answers : public Requests {
+class ClientAnswers : public ClientRequests {
   public:
-    using Requests::Requests;
+    using ClientRequests::ClientRequests;
 
     // --- finding the next one
 

@@ -177,7 +177,7 @@ Welcome Client::State::join(const Deadline& deadline) {
     return *welcome;
 }
 
-bool Answers::take_other(std::span<const std::byte> message) {
+bool ClientAnswers::take_other(std::span<const std::byte> message) {
     SessionHeader header;
     std::span<const std::byte> payload;
     if (!parse_here(message, header, payload)) return false;
@@ -185,7 +185,8 @@ bool Answers::take_other(std::span<const std::byte> message) {
     return header.kind == SessionKind::answer_by_read && take_announcement(header, payload);
 }
 
-bool Answers::take_announcement(const SessionHeader& header, std::span<const std::byte> payload) {
+bool ClientAnswers::take_announcement(const SessionHeader& header,
+                                      std::span<const std::byte> payload) {
     const std::optional<Announcement> from = line->announced(payload);
     if (!from.has_value() || from->length > options.max_answer_bytes) return false;
     const bool was_answered = is_of_before(header);

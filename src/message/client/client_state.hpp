@@ -2,10 +2,10 @@
 // other, and how its session begins, goes on over another channel, and ends. Used by client.cpp
 // (the public calls) and client_session.cpp (the session).
 //
-//   Client::State   waits, connects, resumes, closes
-//   Answers         answers.hpp       finds answers and hands them out
-//   Requests        requests.hpp      sends requests, one by one or laid in batches
-//   ClientEnd       client_end.hpp    what these share: the lane, CallWindow, ServerByte
+//   Client::State                     waits, connects, resumes, closes
+//   ClientAnswers    answers.hpp      finds answers and hands them out
+//   ClientRequests   requests.hpp     sends requests, one by one or laid in batches
+//   ClientEnd        client_end.hpp   what these share: the lane, CallWindow, ServerByte
 #pragma once
 
 #include <chrono>
@@ -59,9 +59,9 @@ class WaitTurns {
     std::uint64_t seen_ = 0;  ///< ticks
 };
 
-struct Client::State : Answers {
+struct Client::State : ClientAnswers {
     State(const connect::Address& its_server, ClientOptions chosen)
-        : Answers{its_server, std::move(chosen)} {}
+        : ClientAnswers{its_server, std::move(chosen)} {}
 
     /// Waits for what `attempt()` answers, as long as that is `again`. A session that resumes is
     /// resumed meanwhile.

@@ -17,7 +17,7 @@
 
 namespace millrace::message {
 
-class Requests : public ClientEnd {
+class ClientRequests : public ClientEnd {
   public:
     using ClientEnd::ClientEnd;
     using Call = detail::CallState;
@@ -260,7 +260,7 @@ class Requests : public ClientEnd {
         return base::Status::ok;
     }
     [[nodiscard]] static std::uint32_t limit_of(const RequestOptions& said) noexcept {
-        return Limit{said.deadline.point(), said.told_from}.in_us();
+        return RequestLimit{said.deadline.point(), said.told_from}.in_us();
     }
     [[nodiscard, gnu::always_inline]] SessionHead head_of(const RequestOptions& said) noexcept {
         return pack(SessionHeader{.id = calls.next(),
