@@ -222,11 +222,6 @@ class RingLane final : public Lane {
     [[nodiscard]] std::uint64_t flushed_bytes() const noexcept override {
         return kept_.flushed_bytes() + (large_ == nullptr ? 0 : large_->taken_bytes());
     }
-    /// From here to post_gathered() messages are laid side by side, and posted together, if that
-    /// makes a difference: gathers().
-    void gather() noexcept { core_->begin_batch(); }
-    void post_gathered() noexcept { core_->end_batch(); }
-    [[nodiscard]] bool gathers() const noexcept { return core_->gathers; }
     /// Messages are stored into the peer's ring.
     [[nodiscard]] bool stores() const noexcept { return core_->stores; }
     /// How far this end has read, for the head of a message that it is about to send; and what the
@@ -292,9 +287,6 @@ class RingLane final : public Lane {
             return;
         core_->wants_room = false;
         core_->readiness->wake();
-    }
-    void wake_loop() noexcept {
-        if (core_->readiness != nullptr) core_->readiness->wake();
     }
 
     // --- waiting, of who has many: its hub watches them all
