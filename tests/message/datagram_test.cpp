@@ -12,12 +12,12 @@
 #include <thread>
 #include <vector>
 
-#include "datagram_wire.hpp"
+#include "lane/packet_lane.hpp"
+#include "lane/packet_stream.hpp"
 #include "message/serving.hpp"
 #include "millrace/base/clock.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/connect/facts.hpp"
-#include "packet_stream.hpp"
 #include "setup.hpp"
 #include "support/counted_posts.hpp"
 
@@ -28,17 +28,17 @@ using base::Deadline;
 using base::Status;
 using connect::Transport;
 
-class PacketWires : public ByEveryWay {
+class PacketLanes : public ByEveryWay {
   protected:
     [[nodiscard]] static bool is_ud() { return GetParam().transport == Transport::ud; }
 };
-INSTANTIATE_TEST_SUITE_P(Over, PacketWires,
+INSTANTIATE_TEST_SUITE_P(Over, PacketLanes,
                          testing::Values(Way{.polling = Polling::dense, .transport = Transport::uc},
                                          Way{.polling = Polling::dense,
                                              .transport = Transport::ud}),
                          [](const auto& way) { return std::string{name_of(way.param.transport)}; });
 
-TEST_P(PacketWires, PostOnePacketEachWayForACall) {
+TEST_P(PacketLanes, PostOnePacketEachWayForACall) {
     test::CountedEndpoint at_server;
     test::CountedEndpoint at_client;
     ServerOptions chosen = options();
@@ -125,7 +125,7 @@ struct CountedConversation {
     std::vector<Client> clients;
 };
 
-TEST_P(PacketWires, PostThePiecesOfALongMessageTogether) {
+TEST_P(PacketLanes, PostThePiecesOfALongMessageTogether) {
     CountedConversation both{options(), {}, 1};
     ASSERT_NO_FATAL_FAILURE(both.call(15'000));
     for (const test::Posts* const posts : {&both.at_client.posts, &both.at_server.posts}) {
@@ -134,7 +134,7 @@ TEST_P(PacketWires, PostThePiecesOfALongMessageTogether) {
     }
 }
 
-TEST_P(PacketWires, PostWhatTheyGatherWithOneDoorbell) {
+TEST_P(PacketLanes, PostWhatTheyGatherWithOneDoorbell) {
     ClientOptions of_client;
     of_client.gathers_requests = true;
     constexpr std::size_t clients = 3;
@@ -147,7 +147,7 @@ TEST_P(PacketWires, PostWhatTheyGatherWithOneDoorbell) {
     EXPECT_GE(saved(both.at_client.posts), clients * (each - 1)) << "one for each client is left";
 }
 
-TEST_P(PacketWires, GoOnWithALongAnswerWhileTheirServerRests) {
+TEST_P(PacketLanes, GoOnWithALongAnswerWhileTheirServerRests) {
     test::CountedEndpoint at_server;
     test::CountedEndpoint at_client;
     ServerOptions chosen = options();
@@ -182,7 +182,7 @@ TEST_P(PacketWires, GoOnWithALongAnswerWhileTheirServerRests) {
     EXPECT_GT(at_server.posts.send, before);
 }
 
-TEST_P(PacketWires, LetGoOfAClientThatGoesWhileManyAnswersWaitForIt) {
+TEST_P(PacketLanes, LetGoOfAClientThatGoesWhileManyAnswersWaitForIt) {
     for (const bool in_good_order : {false, true}) {
         ServerOptions chosen = options();
         chosen.tuning.max_waiting_bytes = 4096;
@@ -207,7 +207,7 @@ TEST_P(PacketWires, LetGoOfAClientThatGoesWhileManyAnswersWaitForIt) {
     }
 }
 
-TEST_P(PacketWires, PostAsTheyWereTold) {
+TEST_P(PacketLanes, PostAsTheyWereTold) {
     constexpr std::uint64_t calls = 16;
     for (const bool inlines : {true, false}) {
         for (const bool selectively : {true, false}) {
@@ -215,7 +215,7 @@ TEST_P(PacketWires, PostAsTheyWereTold) {
             ServerOptions of_server = options();
             of_server.tuning.posting = habits;
             ClientOptions of_client;
-            of_client.posting = habits;
+            of_client.tuning.posting = habits;
             CountedConversation both{of_server, of_client, 1};
             for (std::uint64_t i = 0; i < calls; ++i) ASSERT_NO_FATAL_FAILURE(both.call(64));
             for (const test::Posts* const posts : {&both.at_client.posts, &both.at_server.posts}) {
@@ -235,7 +235,7 @@ TEST_P(PacketWires, PostAsTheyWereTold) {
     }
 }
 
-TEST_P(PacketWires, CarryTwoHundredClientsOfOneServer) {
+TEST_P(PacketLanes, CarryTwoHundredClientsOfOneServer) {
     Running running{options()};
     std::vector<Client> crowd;
     constexpr std::size_t count = 200;
@@ -274,7 +274,7 @@ TEST_P(PacketWires, CarryTwoHundredClientsOfOneServer) {
     EXPECT_EQ(running.server.stats().misbehaved, 0U);
 }
 
-TEST_P(PacketWires, SayWhoMayDoWhat) {
+TEST_P(PacketLanes, SayWhoMayDoWhat) {
     Running running{options()};
     const Client client = running.connect();
     EXPECT_THAT(client.explain(), testing::HasSubstr("messages over packets"));

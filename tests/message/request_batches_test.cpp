@@ -21,7 +21,6 @@
 
 #include "batch.hpp"
 #include "channel_core.hpp"
-#include "client_access.hpp"
 #include "message/hostile.hpp"
 #include "message/serving.hpp"
 #include "millrace/message/detail/put_off.hpp"
@@ -339,7 +338,7 @@ struct ByTurns {
 TEST_P(ServersOfBatchesByRing, HaveEachBeginABlockWhereItIsStored) {
     Running running{options()};
     Client client = running.connect({.ring_bytes = 16384, .window = 64});
-    const Channel::Core& core = detail::ClientAccess::core(client);
+    const Channel::Core& core = RingLaneInside::core_of(client);
     if (!core.stores) GTEST_SKIP() << "they lie side by side";
     for (std::uint64_t round = 0; round < 20; ++round) {
         client.begin_batch();
@@ -358,7 +357,7 @@ TEST_P(ServersOfBatchesByRing, HaveEachBeginABlockWhereItIsStored) {
 TEST_P(ServersOfBatchesByRing, LayThemSideBySideInTheOtherHalfOfTheRing) {
     ByTurns turns{options()};
     Client client = turns.connect(256);
-    const Channel::Core& core = detail::ClientAccess::core(client);
+    const Channel::Core& core = RingLaneInside::core_of(client);
     if (!core.stores) GTEST_SKIP() << "they lie side by side";
     client.begin_batch();
     // 13 lines each: two begin a block, and behind them lie as many as the rest of the ring holds.
@@ -384,7 +383,7 @@ TEST_P(ServersOfBatchesByRing, TellOfRoomInTheMessagesThemselves) {
     }
     ByTurns turns{options()};
     Client client = turns.connect();
-    const Channel::Core& core = detail::ClientAccess::core(client);
+    const Channel::Core& core = RingLaneInside::core_of(client);
     if (GetParam().requests == Transfer::send || GetParam().answers == Transfer::send) {
         GTEST_SKIP() << "credits are for receives there";
     }
@@ -418,7 +417,7 @@ TEST_P(ServersOfBatchesByRing, TellOfRoomByACreditAsWellNowAndThen) {
     if (std::getenv("MILLRACE_SOFT_MODE") != nullptr) GTEST_SKIP() << "a GiB takes long there";
     ByTurns turns{options()};
     Client client = turns.connect();
-    const Channel::Core& core = detail::ClientAccess::core(client);
+    const Channel::Core& core = RingLaneInside::core_of(client);
     if (!core.stores || !core.has_ring) GTEST_SKIP() << "a GiB takes long there";
     const std::uint64_t heard = core.page().credit.load();
     const std::uint64_t told = core.credit.sent();
@@ -632,7 +631,7 @@ TEST_P(ServersOfBatchesByRing, DismissWhoeverLiesOfThem) {
             it.send({.id = 1, .procedure = 2, .kind = SessionKind::answer_batch}, entries({8, 8}));
         },
         [](Hostile& it) {  // it has read one line more than was sent to it
-            const std::uint64_t read = it.line.core().reader.position() + frame_alignment;
+            const std::uint64_t read = it.core().reader.position() + frame_alignment;
             it.send({.id = 1,
                      .procedure = 1,
                      .kind = kind,

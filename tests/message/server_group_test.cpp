@@ -20,7 +20,7 @@
 #include <utility>
 #include <vector>
 
-#include "client_access.hpp"
+#include "message/lane_inside.hpp"
 #include "message/serving.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/placement.hpp"
@@ -466,7 +466,7 @@ TEST_P(ServerGroups, ThatWereRestartedWithFewerThreadsSayThatSessionsAreLost) {
 
 /// Fills its ring with what asks for nothing, so that each lap of the server finds some.
 void flood(Client& client) {
-    Channel::Core& core = detail::ClientAccess::core(client);
+    Channel::Core& core = RingLaneInside::core_of(client);
     const SessionHead cancel = pack(SessionHeader{.kind = SessionKind::cancel});
     while (core.reserve(sizeof cancel) == Status::ok && core.send(cancel, {}) == Status::ok) {
     }

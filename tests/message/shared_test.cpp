@@ -14,12 +14,12 @@
 #include <thread>
 #include <vector>
 
-#include "checksum.hpp"
+#include "lane/checksum.hpp"
+#include "lane/packet.hpp"
+#include "lane/shared_buffer.hpp"
+#include "lane/shared_sender.hpp"
 #include "message/serving.hpp"
 #include "millrace/base/error.hpp"
-#include "packet.hpp"
-#include "shared_buffer.hpp"
-#include "shared_sender.hpp"
 #include "support/extent.hpp"
 #include "support/readable.hpp"
 
@@ -324,7 +324,7 @@ class SharedServersBy : public testing::TestWithParam<ring::Carrier> {
   protected:
     static Client connect(const Server& server, ClientOptions options = {}) {
         options = shared_client(std::move(options));
-        options.carrier = GetParam();
+        options.tuning.carrier = GetParam();
         return Client::connect(server.address(), options, patience());
     }
 };

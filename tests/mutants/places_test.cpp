@@ -104,7 +104,7 @@ TEST_F(Places, AreGivenWhenNothingOfTheFormerClientCanArrive) {
     while (running.server.stats().misbehaved == 0 && !deadline.expired()) {
         std::this_thread::sleep_for(std::chrono::milliseconds{1});
     }
-    Channel::Core& core = former.line.core();
+    Channel::Core& core = former.core();
     const ibv_sge byte = core.memory.slice(0, 1);
     EXPECT_NE(end_of(former, verbs::Write{.from = {&byte, 1}, .to = core.peer_ring}),
               IBV_WC_SUCCESS);
@@ -143,8 +143,8 @@ TEST_F(Places, LoseALookToAForeignByte) {
     Client victim = running.connect();
     Hostile liar{running.server};
     const Welcome welcome = liar.join();
-    const ibv_sge byte = liar.line.core().memory.slice(0, 1);
-    *liar.line.core().memory.data() = std::byte{1};
+    const ibv_sge byte = liar.core().memory.slice(0, 1);
+    *liar.core().memory.data() = std::byte{1};
     const verbs::RemoteAddress its{welcome.mailbox - welcome.client, welcome.mailbox_rkey};
     for (std::uint64_t number = 0; number < 20; ++number) {
         EXPECT_EQ(end_of(liar, verbs::Write{.from = {&byte, 1}, .to = its}), IBV_WC_SUCCESS);

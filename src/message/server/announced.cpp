@@ -3,12 +3,9 @@
 #include <algorithm>
 #include <optional>
 
-#include "memory.hpp"
 #include "server/state.hpp"
 
 namespace millrace::message {
-
-void Announced::have_room_for(std::size_t places) { have_room(fetching_, places); }
 
 bool Announced::has_wanted() {
     return std::any_of(fetching_.begin(), fetching_.end(), [&](std::uint32_t place) {
@@ -42,7 +39,7 @@ bool Announced::take(Peer& peer, const SessionHeader& header, std::span<const st
     const bool is_too_large = from->length > server_.options.max_request_bytes;
     const bool is_declined = server_.is_draining || server_.has_too_many_pending();
     const bool is_wanted = is_due && !is_too_large && !is_declined;
-    if (!(is_wanted ? peer.line->fetch(header, *from) : peer.line->decline())) {
+    if (!(is_wanted ? peer.ring().fetch(header, *from) : peer.ring().decline())) {
         server_.clients.misbehaved(peer, "more announcements than are allowed at a time");
         return false;
     }

@@ -4,7 +4,6 @@
 #include <exception>
 #include <optional>
 
-#include "memory.hpp"
 #include "server/state.hpp"
 
 namespace millrace::message {
@@ -15,8 +14,6 @@ namespace {
 constexpr std::chrono::nanoseconds shortest_nap = std::chrono::microseconds{20};
 constexpr std::chrono::nanoseconds longest_nap = std::chrono::milliseconds{1};
 }  // namespace
-
-void Answers::have_room_for(std::size_t places) { have_room(clogged_, places); }
 
 void Answers::decline(Peer& peer, std::uint64_t id) {
     if (!server_.is_draining) ++server_.counts.overloaded;
@@ -110,7 +107,7 @@ void Answers::take_replies() {
             server_.clients.lose(*peer, error);
         }
         // What is said to it goes when it is looked at.
-        if (peer->line.has_value() && peer->line->is_wire()) server_.turns.tell(*peer);
+        if (peer->line.network() != nullptr) server_.turns.tell(*peer);
     }
 }
 
@@ -120,7 +117,7 @@ std::byte* Answers::place_in_next_batch(Peer& peer, std::uint64_t id, std::size_
     send_batch();
     if (size > longest_entry) return nullptr;
     std::span<std::byte> room;
-    const Status status = peer.line->claim_batch(batch_bytes(size), room);
+    const Status status = peer.ring().claim_batch(batch_bytes(size), room);
     if (status != Status::ok) return nullptr;
     server_.batch.open(room, id,
                        peer.session.resumes() ? std::nullopt
@@ -135,9 +132,9 @@ void Answers::commit_batch() noexcept {
     if (batch.is_empty()) return batch.drop();
     const std::size_t size = batch.close({.id = batch.first(),
                                           .kind = SessionKind::answer_batch,
-                                          .limit_us = served_->core().say_position()});
+                                          .limit_us = served_->ring().say_position()});
     // That the connection has ended is found by the next look.
-    (void)served_->line->commit_batch(size);
+    (void)served_->ring().commit_batch(size);
 }
 
 void Answers::send_batch() {
@@ -154,7 +151,7 @@ Answers::Batch::~Batch() {
 // --- answers that wait for room
 
 void Answers::clog(Peer& peer) {
-    if (!peer.line->is_wire()) server_.rest.activate(peer);
+    if (peer.has_ring()) server_.rest.activate(peer);
     server_.counts.large += peer.line->count_announced();
     if (!peer.is_clogged) {
         peer.is_clogged = true;
@@ -197,14 +194,14 @@ Status Answers::flush(Peer& peer, bool& has_moved) {
         server_.clients.misbehaved(peer, "it does not read its answers");
         return Status::ok;
     }
-    if (status == Status::full && peer.is_paused && peer.line->is_wire()) {
+    if (status == Status::full && peer.is_paused && !peer.has_ring()) {
         // No look tells of its end, as nothing is taken from it.
-        const Status end = peer.line->wire().end_of_peer();
+        const Status end = peer.line.network()->end_of_peer();
         if (end != Status::ok) status = end;
     }
     if (peer.is_paused && may_go_on(peer)) {
         peer.is_paused = false;
-        if (peer.line->is_wire()) {
+        if (!peer.has_ring()) {
             server_.turns.tell(peer);
         } else {
             server_.turns.look_again(peer);

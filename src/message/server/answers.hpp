@@ -34,10 +34,10 @@ namespace millrace::message {
 /// One thread: the server's.
 class Answers {
   public:
-    Answers(Server::State& server, connect::Hub& hub)
-        : server_{server}, replies_{std::make_shared<detail::ReplyQueue>(hub)} {}
-
-    void have_room_for(std::size_t places);
+    Answers(Server::State& server, connect::Hub& hub, std::size_t places)
+        : server_{server}, replies_{std::make_shared<detail::ReplyQueue>(hub)} {
+        clogged_.reserve(places);
+    }
     /// Replies find no server from here on.
     void end() noexcept { replies_->end(); }
 
@@ -56,7 +56,7 @@ class Answers {
     void cancel(Peer& peer, std::uint64_t id);
     /// An answer was given to the line.
     void sent(Peer& peer) {
-        if (!peer.line->is_clear() || peer.line->has_announced()) [[unlikely]]
+        if (!peer.line.is_clear() || peer.line->has_announced()) [[unlikely]]
             clog(peer);
     }
     /// Memory for an answer that is not laid in place.

@@ -22,21 +22,15 @@ namespace {
 
 /// How long a peer may stay without a hello.
 constexpr std::chrono::seconds hello_patience{5};
-/// How often it is looked who has been away, or silent, for too long; as often as a short patience
-/// asks for.
+/// How often the server looks for clients that have been away, or silent, for too long; more often
+/// where its patience is short.
 constexpr std::chrono::milliseconds house_period{500};
 constexpr std::chrono::milliseconds least_house_period{20};
 
-[[nodiscard]] std::unique_ptr<connect::Readiness> readiness_of(Channel::Core& core,
-                                                               std::chrono::nanoseconds spin) {
-    auto made = std::make_unique<connect::Readiness>(core.link.news(), spin);
-    made->hush();
-    return made;
-}
-
 [[nodiscard]] std::uint64_t longest_answer(const Peer& peer, const Hello& hello) {
-    if (!peer.line->is_wire()) return hello.max_answer;
-    return std::min<std::uint64_t>(hello.max_answer, Wire::largest_message - session_head_bytes);
+    if (peer.has_ring()) return hello.max_answer;
+    return std::min<std::uint64_t>(hello.max_answer,
+                                   NetworkLane::largest_message - session_head_bytes);
 }
 
 }  // namespace
@@ -75,17 +69,17 @@ std::optional<Clients::Newcomer> Clients::try_accept() {
     const ServerOptions& options = server_.options;
     try {
         return connect::try_accept_set_up(listener_, [&](connect::Link link) -> Newcomer {
-            if (is_by_wire(options, link.transport())) return Newcomer{std::move(link)};
+            if (has_no_rings(options, link.transport())) return Newcomer{std::move(link)};
             // The peer's word is here already, so nothing is waited for.
-            auto core =
+            auto ring = std::make_unique<RingLane>(
                 set_up_accepted(std::move(link), server_.channel_options, base::Deadline::now(),
                                 {.receives_by_send = options.tuning.requests_by_send,
                                  .sends_by_send = options.tuning.answers_by_send,
                                  .slot_bytes = options.tuning.slot_bytes,
-                                 .shared = server_.arrivals.shared()});
-            core->readiness = readiness_of(*core, options.wait.spin);
-            return Line{std::move(core), options.max_request_bytes + session_head_bytes,
-                        server_.crowd->held()};
+                                 .shared = server_.arrivals.shared()}),
+                options.max_request_bytes + session_head_bytes, server_.crowd->held());
+            (void)ring->watch(options.wait.spin);
+            return AnyLane{std::move(ring)};
         });
     } catch (const std::exception& error) {
         base::log(base::LogLevel::warn, "message", "{}", error.what());
@@ -96,21 +90,20 @@ std::optional<Clients::Newcomer> Clients::try_accept() {
 void Clients::take(Newcomer newcomer) {
     try {
         if (auto* const link = std::get_if<connect::Link>(&newcomer)) {
-            add(Line{server_.arrivals.meet(std::move(*link))});
+            add(AnyLane{server_.arrivals.meet(std::move(*link))});
         } else {
-            add(std::move(std::get<Line>(newcomer)));
+            add(std::move(std::get<AnyLane>(newcomer)));
         }
     } catch (const std::exception& error) {
         base::log(base::LogLevel::warn, "message", "{}", error.what());
     }
 }
 
-void Clients::add(Line line) {
-    Peer* const vacant =
-        server_.places.take_vacant([&](std::size_t places) { server_.have_room_for(places); });
+void Clients::add(AnyLane line) {
+    Peer* const vacant = server_.places.take_vacant();
     if (vacant == nullptr) {
         base::log(base::LogLevel::warn, "message", "dismissed {}: too many are joining",
-                  line.link().peer_name());
+                  line->link().peer_name());
         return;
     }
     Peer& peer = *vacant;
@@ -119,9 +112,9 @@ void Clients::add(Line line) {
     peer.max_answer = 0;
     peer.begun = {};
     peer.owed_part = HeldPart{server_.crowd->held()};
-    peer.line.emplace(std::move(line));
+    peer.line = std::move(line);
     try {
-        if (!peer.line->is_wire()) server_.arrivals.await_hello(peer);
+        if (peer.has_ring()) server_.arrivals.await_hello(peer);
         watch(peer);
     } catch (...) {
         peer.line.reset();
@@ -131,15 +124,12 @@ void Clients::add(Line line) {
 }
 
 void Clients::watch(Peer& peer) {
-    if (!peer.line->is_wire()) {
-        Channel::Core& core = peer.core();
-        peer.readiness = core.readiness != nullptr ? std::move(core.readiness)
-                                                   : readiness_of(core, server_.options.wait.spin);
-        peer.member = server_.hub.add(peer.readiness->descriptor(),
+    if (peer.has_ring()) {
+        peer.member = server_.hub.add(peer.ring().watch(server_.options.wait.spin),
                                       [this, &peer] { server_.rest.became_readable(peer); });
     }
     server_.arrivals.add(peer);
-    if (peer.line->is_wire()) return server_.turns.tell(peer);
+    if (!peer.has_ring()) return server_.turns.tell(peer);
     server_.turns.look_again(peer);
     server_.rest.activate(peer);
 }
@@ -147,9 +137,9 @@ void Clients::watch(Peer& peer) {
 void Clients::unwatch(Peer& peer) noexcept {
     server_.turns.mailboxes().leave_out(peer.id.place);
     server_.arrivals.remove(peer);
-    if (peer.line->is_wire()) return;
+    if (!peer.has_ring()) return;
     server_.hub.remove(peer.member);
-    peer.readiness.reset();
+    peer.ring().unwatch();
 }
 
 void Clients::join(Peer& peer, const Hello& hello) {
@@ -180,7 +170,7 @@ void Clients::join(Peer& peer, const Hello& hello) {
     }
     peer.phase = Phase::joined;
     peer.since = base::Clock::now();
-    peer.is_plain = !peer.session.resumes() && !peer.line->is_wire();
+    peer.is_plain = !peer.session.resumes() && peer.has_ring();
     agree(peer, hello);
     ++server_.counts.clients;
     ++server_.counts.joined;
@@ -193,8 +183,7 @@ void Clients::join_again(Peer& peer, Peer& former, const Hello& hello) {
     if (!grant(former, peer)) return;
     peer.line->pass();
     unwatch(peer);
-    former.line.emplace(std::move(*peer.line));
-    peer.line.reset();
+    former.line = std::move(peer.line);
     vacate(peer);
     try {
         watch(former);
@@ -212,26 +201,25 @@ void Clients::join_again(Peer& peer, Peer& former, const Hello& hello) {
 
 void Clients::agree(Peer& peer, const Hello& hello) const noexcept {
     peer.max_answer = longest_answer(peer, hello);
-    peer.batches = hello.batches && !peer.line->is_wire();
+    peer.batches = hello.batches && peer.has_ring();
     const ServerOptions& options = server_.options;
     const bool is_limited = options.admission.budget.registered_bytes != connect::Budget::unlimited;
-    if (hello.reads_large && options.tuning.large.allowed && !is_limited && !peer.line->is_wire()) {
+    if (hello.reads_large && options.tuning.large.allowed && !is_limited && peer.has_ring()) {
         LargeMessages setting = options.tuning.large;
         setting.keeps_order = false;  // answers have none
-        peer.line->agree(setting, Line::Excess::waits);
+        peer.ring().agree(setting, RingLane::Excess::waits);
     }
 }
 
 bool Clients::grant(Peer& peer, Peer& newcomer) {
     peer.box = {};
     // Completions stand in for the byte of requests by SEND.
-    if (!server_.turns.is_dense() || newcomer.line->is_wire() ||
-        newcomer.core().incoming.has_value()) {
+    if (!server_.turns.is_dense() || !newcomer.has_ring() || newcomer.ring().comes_by_send()) {
         return true;
     }
     try {
         peer.box = server_.turns.mailboxes().grant(peer.id.place,
-                                                   newcomer.core().link.protection_domain());
+                                                   newcomer.line->link().protection_domain());
         return true;
     } catch (const base::Error& error) {
         refuse(newcomer, error.what());
@@ -240,19 +228,19 @@ bool Clients::grant(Peer& peer, Peer& newcomer) {
 }
 
 void Clients::welcome(Peer& peer, bool resumed) {
-    const bool is_wire = peer.line->is_wire();
-    const Welcome word{.session = peer.session.name(),
-                       .resumed = resumed,
-                       .client = peer.id.place,
-                       .generation = peer.id.generation,
-                       .window = peer.session.window(),
-                       .polling = is_wire ? Polling::flag : server_.turns.mailboxes().polling(),
-                       .mailbox = peer.box.address,
-                       .mailbox_rkey = peer.box.rkey,
-                       .server = peer.id.server,
-                       .max_request = server_.options.max_request_bytes,
-                       .reads_large = !is_wire && peer.line->has_agreed(),
-                       .batches = peer.batches};
+    const Welcome word{
+        .session = peer.session.name(),
+        .resumed = resumed,
+        .client = peer.id.place,
+        .generation = peer.id.generation,
+        .window = peer.session.window(),
+        .polling = !peer.has_ring() ? Polling::flag : server_.turns.mailboxes().polling(),
+        .mailbox = peer.box.address,
+        .mailbox_rkey = peer.box.rkey,
+        .server = peer.id.server,
+        .max_request = server_.options.max_request_bytes,
+        .reads_large = peer.line->has_agreed(),
+        .batches = peer.batches};
     (void)peer.line->send(pack(SessionHeader{.kind = SessionKind::welcome}), pack(word));
     server_.answering.sent(peer);
 }

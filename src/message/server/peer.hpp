@@ -12,9 +12,10 @@
 //   awake     it does not ring; it is one of those that Rest looks at, and falls asleep when the
 //             server does
 //
-// A client by wire (wire.hpp) has no ring to look at, and nobody rings. The hosts of all wires tell
-// who may have written (Arrivals), and the server finds such a place by the same scan as the
-// others, until a look has found nothing more. It is neither asleep nor awake.
+// A client by packets or a socket (lane/network_lane.hpp) has no ring to look at, and nobody rings.
+// The hosts of all such lanes tell which client may have written (Arrivals), and the server finds
+// such a place by the same scan as the others, until a look has found nothing more. It is neither
+// asleep nor awake.
 #pragma once
 
 #include <cstddef>
@@ -22,10 +23,9 @@
 #include <memory>
 #include <optional>
 
-#include "line.hpp"
+#include "lane/any_lane.hpp"
 #include "millrace/base/clock.hpp"
 #include "millrace/connect/hub.hpp"
-#include "millrace/connect/readiness.hpp"
 #include "millrace/message/held_bytes.hpp"
 #include "millrace/message/server.hpp"
 #include "server/peer_session.hpp"
@@ -47,31 +47,30 @@ struct Peer {
     bool is_clogged = false;   ///< Answers has it as one for which some wait
     bool is_fetching = false;  ///< Announced has it
     bool is_by_send = false;   ///< Arrivals has it
-    std::optional<Line> line;
+    AnyLane line;
     PeerSession session;
     std::uint64_t max_answer = 0;
     /// Of the entries of the message in front, those of so many bytes are served.
     std::size_t batch_at = 0;
     verbs::RemoteAddress box{};  ///< its byte, if it sets one
-    std::unique_ptr<connect::Readiness> readiness;
     connect::Hub::Id member{};
     base::Clock::time_point since{};  ///< of its phase
-    HeldPart owed_part{};             ///< of Line::owed_bytes
+    HeldPart owed_part{};             ///< of Lane::owed_bytes
 
     /// How far something of it had come at a time.
     struct Progress {
         std::uint64_t at = 0;
         base::Clock::time_point since{};
     };
-    Progress flushed{};                     ///< Line::flushed_bytes, while it is clogged
-    Progress fetched{};                     ///< Line::fetch_progress, while it is fetching
+    Progress flushed{};                     ///< Lane::flushed_bytes, while it is clogged
+    Progress fetched{};                     ///< Lane::fetch_progress, while it is fetching
     Begun begun{};                          ///< the message of which a part had come …
     base::Clock::time_point begun_since{};  ///< … then
 
     /// It has a ring that somebody may look at.
-    [[nodiscard]] bool has_ring() const noexcept { return line.has_value() && !line->is_wire(); }
+    [[nodiscard]] bool has_ring() const noexcept { return line.ring() != nullptr; }
     /// Only then.
-    [[nodiscard]] Channel::Core& core() noexcept { return line->core(); }
+    [[nodiscard]] RingLane& ring() const noexcept { return *line.ring(); }
 };
 
 }  // namespace millrace::message

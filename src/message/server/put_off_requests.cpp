@@ -5,7 +5,6 @@
 
 #include "millrace/base/clock.hpp"
 #include "millrace/message/detail/put_off.hpp"
-#include "server/request_access.hpp"
 #include "server/state.hpp"
 
 namespace millrace::message {
@@ -53,7 +52,7 @@ bool PutOffRequests::serve_next(const detail::HandlerRef& handler) {
         } catch (const std::exception& error) {
             server_.clients.lose(*peer, error);
         }
-        if (peer->line.has_value() && peer->line->is_wire()) server_.turns.tell(*peer);
+        if (peer->line.network() != nullptr) server_.turns.tell(*peer);
         return true;
     }
     return false;

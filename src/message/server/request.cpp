@@ -19,7 +19,7 @@ namespace {
 [[nodiscard]] Peer& peer_of(void* peer) noexcept { return *static_cast<Peer*>(peer); }
 }  // namespace
 
-// What throws for want of memory leaves the request open, so that its client is told otherwise.
+// What throws for want of memory leaves the request open, so that its client gets another answer.
 
 Status Request::answer_alone(std::span<const std::byte> payload) {
     Server::State& server = state_of(server_);
@@ -29,7 +29,7 @@ Status Request::answer_alone(std::span<const std::byte> payload) {
     ++server.counts.answers;
     const SessionHead head = pack(SessionHeader{.id = header_.id, .kind = SessionKind::answer});
     stage_ = Stage::answered;
-    if (peer.line->try_send_here(head, payload) == Status::ok) [[likely]]
+    if (peer.ring().try_send(head, payload) == Status::ok) [[likely]]
         return Status::ok;
     stage_ = Stage::open;
     return note_answered(server.answering.give(peer, head, payload));
@@ -77,7 +77,7 @@ Status Request::claim(std::size_t size, std::span<std::byte>& room) {
             }
             server.answering.send_batch();
         }
-        const Status status = peer.line->claim(session_head_bytes + size, room);
+        const Status status = peer.line.claim(session_head_bytes + size, room);
         if (status == Status::closed || status == Status::peer_lost) return Status::closed;
         is_kept_ = status != Status::ok;
         is_large_ = status == Status::too_large && peer.line->claim_large(size, room);
@@ -114,10 +114,10 @@ Status Request::commit(std::size_t size) {
     stage_ = Stage::answered;
     // The same place as before: nothing was laid since.
     std::span<std::byte> room;
-    (void)peer.line->claim(session_head_bytes + size, room);
+    (void)peer.line.claim(session_head_bytes + size, room);
     copy_two_words(room.data(), head);
     ++server.counts.answers;
-    return peer.line->commit(session_head_bytes + size) == Status::ok ? Status::ok : Status::closed;
+    return peer.line.commit(session_head_bytes + size) == Status::ok ? Status::ok : Status::closed;
 }
 
 Reply Request::defer() {

@@ -6,7 +6,6 @@
 #include <new>
 #include <utility>
 
-#include "memory.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/log.hpp"
 #include "millrace/base/wait.hpp"
@@ -16,12 +15,12 @@ namespace millrace::message {
 
 using base::Status;
 
-Rest::Rest(Server::State& server)
+Rest::Rest(Server::State& server, std::size_t places)
     : server_{server},
       look_every_{base::ticks_in(std::chrono::milliseconds{1})},
-      spin_ticks_{base::ticks_in(server.options.wait.spin)} {}
-
-void Rest::have_room_for(std::size_t places) { have_room(awake_, places); }
+      spin_ticks_{base::ticks_in(server.options.wait.spin)} {
+    awake_.reserve(places);
+}
 
 void Rest::begin_turn() {
     if (is_nested_) server_.answering.replies()->wake();
@@ -54,22 +53,15 @@ void Rest::look_at_kernel() {
 }
 
 void Rest::became_readable(Peer& peer) {
-    Channel::Core& core = peer.core();
     // It rings no more from here on, so it is looked at.
-    if (!peer.readiness->end(*core.sleeper)) {
-        core.sleeper->retract();  // what came without an announcement is taken, too
-        (void)core.link.peer_now();
-    }
-    core.falls_asleep = false;
-    peer.readiness->hush();
+    peer.ring().wake();
     activate(peer);
     if (!peer.is_paused) server_.turns.looked(peer);
     server_.turns.mailboxes().remind(peer.id.place);
-    if (core.link.peer_so_far() == connect::PeerState::alive) return;
+    if (peer.line->link().peer_so_far() == connect::PeerState::alive) return;
     // What it sent before its end is served before it.
     if (peer.line->has_fetched()) return server_.turns.tell(peer);
-    Piece piece;
-    const Status status = core.find_piece(piece, true);
+    const Status status = peer.ring().look_around();
     if (status == Status::closed) return server_.clients.part(peer, true);
     if (status == Status::peer_lost) return server_.clients.part(peer, false);
     if (!peer.is_paused) server_.turns.looked(peer);
@@ -81,8 +73,7 @@ void Rest::look_at_next_awake() noexcept {
     Peer& peer = server_.places[awake_[next_awake_]];
     if (!peer.has_ring() || peer.is_paused) return;
     if (peer.line->has_fetched()) return server_.turns.tell(peer);
-    Piece piece;
-    switch (peer.core().find_piece(piece, true)) {
+    switch (peer.ring().look_around()) {
         case Status::closed: return server_.clients.part(peer, true);
         case Status::peer_lost: return server_.clients.part(peer, false);
         default: break;
@@ -109,11 +100,7 @@ void Rest::fall_asleep() {
         }
         peer.is_active = false;
         if (!peer.has_ring()) continue;
-        Channel::Core& core = peer.core();
-        core.wants_room = false;
-        core.readiness = std::move(peer.readiness);
-        core.rest();
-        peer.readiness = std::move(core.readiness);
+        peer.ring().fall_asleep();
         server_.turns.looked(peer);
     }
     awake_.resize(stay);

@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "millrace/base/yielding.hpp"
-#include "server/request_access.hpp"
 #include "server/state.hpp"
 
 namespace millrace::message {
@@ -68,7 +67,7 @@ std::size_t Server::State::turn(const detail::HandlerRef& handler, std::size_t b
     std::span<const std::byte> message;
     SessionHeader header;
     std::span<const std::byte> payload;
-    if (!peer.line->finds_whole(message) || !parse_request(message, header, payload) ||
+    if (!peer.ring().finds_whole(message) || !parse_request(message, header, payload) ||
         !peer.session.is_next(header.id) || !peer.session.allows(header)) [[unlikely]] {
         return visit_any(peer, handler, budget);
     }
@@ -76,25 +75,25 @@ std::size_t Server::State::turn(const detail::HandlerRef& handler, std::size_t b
     execute(peer, header, payload, handler);
     if (!peer.is_plain) [[unlikely]]
         return 1;
-    peer.line->pass(true);
+    peer.ring().pass_at_leisure();
     if (!peer.is_paused) [[likely]]
-        turns.mailboxes().served(peer.id.place, peer.core().reader);
+        turns.mailboxes().served(peer.id.place, peer.ring().awaited());
     return 1;
 }
 
 std::size_t Server::State::visit_any(Peer& peer, const detail::HandlerRef& handler,
                                      std::size_t budget) {
     turns.mailboxes().take(peer.id.place);
-    // By a byte, places may be found of clients who have left, or who are not to be served.
+    // A byte may find the place of a client that has left, or that is not to be served.
     if (!peer.line.has_value() || peer.is_paused) [[unlikely]]
         return 0;
-    if (!peer.line->is_wire()) [[likely]]
+    if (peer.has_ring()) [[likely]]
         rest.activate(peer);
     std::span<const std::byte> message;
     std::size_t requests = 0;
     if (peer.is_plain && peer.batches &&
-        peer.line->look_at_front(message) == Line::Front::message) {
-        peer.line->ask_for_place();
+        peer.ring().look_at_front(message) == RingLane::Front::message) {
+        peer.ring().ask_for_place();
         SessionHeader header;
         std::span<const std::byte> entries;
         if (parse_here(message, header, entries) && header.kind == SessionKind::request_batch) {
@@ -103,7 +102,7 @@ std::size_t Server::State::visit_any(Peer& peer, const detail::HandlerRef& handl
             return requests;
         }
     }
-    const Status status = peer.line->look(message);
+    const Status status = peer.line.look(message);
     switch (status) {
         case Status::ok: {
             const std::uint32_t generation = peer.id.generation;
@@ -111,15 +110,15 @@ std::size_t Server::State::visit_any(Peer& peer, const detail::HandlerRef& handl
             if (taken == Taken::none) return requests;
             if (peer.id.generation != generation || !peer.line.has_value()) [[unlikely]]
                 return requests;
-            if (taken == Taken::message) peer.line->pass();
+            if (taken == Taken::message) peer.line.pass();
             break;
         }
         case Status::empty:
-            if (!peer.line->is_wire() && !peer.line->is_fetching()) ++counts.vain_looks;
+            if (peer.has_ring() && !peer.line->is_fetching()) ++counts.vain_looks;
             break;
         case Status::too_large:
             if (!take_too_large(peer, message, handler)) return 0;
-            peer.line->pass();
+            peer.line.pass();
             break;
         case Status::closed: clients.part(peer, true); return 0;
         default: clients.part(peer, false); return 0;
@@ -134,7 +133,7 @@ bool Server::State::take_too_large(Peer& peer, std::span<const std::byte> messag
     SessionHeader header;
     std::span<const std::byte> payload;
     const bool is_parsed = parse(message, header, payload);
-    if (peer.line->arrival() == Line::Arrival::no_memory) {
+    if (peer.line->arrival() == Lane::Arrival::no_memory) {
         take_fetched(peer, header, payload, handler);
         return true;
     }
@@ -166,10 +165,10 @@ bool Server::State::take_too_large(Peer& peer, std::span<const std::byte> messag
                                                               const detail::HandlerRef& handler) {
     if (peer.session.resumes() && !peer.session.take_unread(header.id)) return;  // it was answered
     switch (peer.line->arrival()) {
-        case Line::Arrival::given_up:
+        case Lane::Arrival::given_up:
             (void)answering.answer(peer, header.id, Outcome::cancelled, {});
             return;
-        case Line::Arrival::no_memory:
+        case Lane::Arrival::no_memory:
             ++counts.overloaded;
             (void)answering.answer(peer, header.id, Outcome::overloaded, {});
             return;
@@ -193,7 +192,7 @@ Server::State::Taken Server::State::take(Peer& peer, std::span<const std::byte> 
             case SessionKind::request_by_read:
                 return announced.take(peer, header, payload) ? Taken::message : Taken::none;
             case SessionKind::request_batch:
-                if (!peer.batches || peer.line->arrival() != Line::Arrival::none) break;
+                if (!peer.batches || peer.line->arrival() != Lane::Arrival::none) break;
                 return take_batches(peer, header, payload, handler, budget, requests);
             case SessionKind::cancel: answering.cancel(peer, header.id); return Taken::message;
             default: break;
@@ -223,7 +222,7 @@ Server::State::Taken Server::State::take_request(Peer& peer, const SessionHeader
         requests = 1;
         session.take(header);
         execute(peer, header, payload, handler);
-    } else if (peer.line->arrival() != Line::Arrival::none) {
+    } else if (peer.line->arrival() != Lane::Arrival::none) {
         requests = 1;
         take_fetched(peer, header, payload, handler);
     } else if (header.id > session.taken() || !session.resumes()) {
@@ -251,7 +250,7 @@ bool Server::State::serve_batch(Peer& peer, const SessionHeader& head,
     const std::size_t begun = std::exchange(peer.batch_at, 0);
     if (done >= count || (done == 0) != (begun == 0) || begun > entries.size() ||
         count > most_in_batch || head.behind >= head.id || head.behind + count > session.window() ||
-        !peer.core().hear_position(head.limit_us)) {
+        !peer.ring().hear_position(head.limit_us)) {
         return false;
     }
     const std::uint64_t last = head.id + count - 1;
@@ -278,7 +277,7 @@ bool Server::State::serve_batch(Peer& peer, const SessionHeader& head,
         // There was no memory to keep an answer, say. The next visit goes on after what was served.
         note();
         if (peer.id.generation == generation && peer.line.has_value()) {
-            if (run.taken == last) peer.line->pass();
+            if (run.taken == last) peer.line.pass();
             turns.mailboxes().remind(peer.id.place);
         }
         throw;
@@ -306,9 +305,9 @@ Server::State::Taken Server::State::take_batches(Peer& peer, SessionHeader head,
             return Taken::none;
         }
         if (peer.batch_at != 0) break;
-        peer.line->pass_batch();
+        peer.ring().pass_batch();
     } while (requests != most && !peer.is_paused &&
-             peer.line->look_at_front(message) == Line::Front::message &&
+             peer.ring().look_at_front(message) == RingLane::Front::message &&
              parse_here(message, head, entries) && head.kind == SessionKind::request_batch);
     answering.send_batch();
     return Taken::passed;

@@ -12,11 +12,7 @@ constexpr int looks_at_hot = 8;
 
 [[nodiscard]] bool has_written(Peer& peer) noexcept {
     // The client that was there may have left.
-    if (!peer.has_ring() || peer.is_paused) return false;
-    const Channel::Core& core = peer.core();
-    if (!core.reader.arriving()) return false;
-    std::uint64_t header;
-    return core.incoming.has_value() || core.reader.front(header);
+    return peer.has_ring() && !peer.is_paused && peer.ring().seems_to_have_frame();
 }
 }  // namespace
 
@@ -53,15 +49,10 @@ std::size_t Turns::find(std::size_t from, std::size_t to) noexcept {
     if (is_dense()) return place;
     // A frame of which a part has landed is none: its client rings, or it is looked at by a nap.
     for (; place != to; place = mailboxes_.next(place + 1, to)) {
-        std::uint64_t header;
         Peer& peer = (*places_)[place];
         if (!peer.has_ring()) break;
-        Channel::Core& core = peer.core();
-        if (core.incoming.has_value() && core.incoming->empty()) {
-            core.poll_receives();
-            looked(peer);
-        }
-        if (core.reader.front(header)) break;
+        if (peer.ring().poll_sends()) looked(peer);
+        if (peer.ring().has_frame()) break;
     }
     return place;
 }
@@ -73,7 +64,7 @@ void Turns::ask_for_frames(std::size_t awake) noexcept {
     if (!is_dense()) return mailboxes_.ask_for_second_lines(in_use, last);
     Peer& peer = (*places_)[last];
     if (awake > few_awake || !peer.has_ring()) return;
-    const FrameReader::Awaited frame = peer.core().reader.awaited();
+    const FrameReader::Awaited frame = peer.ring().awaited();
     __builtin_prefetch(frame.place);
     frame.ask_for_second_line();
 }

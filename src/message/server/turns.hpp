@@ -36,7 +36,7 @@ class Turns {
     }
     /// After a look at a ring: where the next message of this client is awaited.
     [[gnu::always_inline]] void looked(Peer& peer) noexcept {
-        mailboxes_.looked(peer.id.place, peer.core().reader);
+        mailboxes_.looked(peer.id.place, peer.ring().awaited());
     }
     /// The scan shall find it once more, whatever its client does.
     void look_again(Peer& peer) noexcept {
