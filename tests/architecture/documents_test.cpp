@@ -85,6 +85,25 @@ TEST(Documents, LinkToPagesAndHeadingsThatAreThere) {
     EXPECT_THAT(missing, IsEmpty());
 }
 
+TEST(Documents, NameFilesOfThisTreeThatAreThere) {
+    static const std::regex in_the_tree{
+        R"(`((?:bench|examples|fuzz|include|models|scripts|src|studies|tests|tools|workload)/[A-Za-z0-9_./-]+)`)"};
+    std::vector<std::string> missing;
+    std::size_t found = 0;
+    for (const fs::path& page : pages()) {
+        if (page.parent_path().filename() == "decisions") continue;  // of their day
+        std::set<std::string> names;
+        add_matches(text_of(page), in_the_tree, names);
+        for (const std::string& name : names) {
+            ++found;
+            if (!fs::exists(source_tree() / name))
+                missing.push_back(page.filename().string() + ": " + name);
+        }
+    }
+    EXPECT_THAT(missing, IsEmpty());
+    EXPECT_GT(found, 100U);
+}
+
 TEST(Documents, AreAllLinkedTo) {
     static const std::regex link{R"(\]\(([^)\s:#]+))"};
     std::set<fs::path> linked;
