@@ -283,7 +283,7 @@ void message_server(message::Polling polling, ring::Carrier carrier, int connect
     std::vector<message::Client> clients;
     std::jthread joining{[&] {
         message::ClientOptions chosen;
-        chosen.carrier = carrier;
+        chosen.tuning.carrier = carrier;
         chosen.ring_bytes = std::size_t{32} << 10;
         chosen.window = 128;
         chosen.transport = transport;
@@ -335,7 +335,7 @@ void dispatched(ring::Carrier carrier, std::size_t bytes) {
     options.tuning.max_window = message::largest_window;
     auto server = message::Server::listen(connect::Address::tcp("127.0.0.1", 0), options);
     message::DispatcherOptions chosen;
-    chosen.client.carrier = carrier;
+    chosen.client.tuning.carrier = carrier;
     chosen.client.ring_bytes = std::size_t{1} << 20;
     chosen.client.window = message::largest_window;
     std::optional<message::Dispatcher> dispatcher;
@@ -382,7 +382,7 @@ void typed_server() {
     std::vector<rpc::Client> clients;
     std::jthread joining{[&] {
         rpc::ClientOptions chosen;
-        chosen.messages.carrier = ring::Carrier::store;
+        chosen.messages.tuning.carrier = ring::Carrier::store;
         chosen.messages.ring_bytes = std::size_t{32} << 10;
         chosen.messages.window = 128;
         for (int i = 0; i < clients_of_it; ++i) {

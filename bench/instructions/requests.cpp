@@ -79,7 +79,7 @@ void one_to_one(const Combination& by, std::size_t bytes) {
         message::ClientOptions chosen;
         chosen.requests = by.requests;
         chosen.answers = by.answers;
-        chosen.slot_bytes =
+        chosen.tuning.slot_bytes =
             std::clamp(std::bit_ceil(bytes + 64), std::size_t{128}, std::size_t{64} << 10);
         chosen.ring_bytes = std::max(std::size_t{16} << 10, 4 * std::bit_ceil(bytes + 64));
         clients.push_back(message::Client::connect(server.address(), chosen, patience()));

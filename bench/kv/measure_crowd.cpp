@@ -69,7 +69,7 @@ tools::KvLoad load_of(const CrowdCase& chosen) {
     load.offered_per_second = chosen.offered_per_second;
     load.outstanding = chosen.outstanding;
     load.fill = false;
-    load.client.posting = chosen.posting;
+    load.client.tuning.posting = chosen.posting;
     load.client.wait = chosen.wait;
     load.client.transport = chosen.transport;
     load.client.requests = chosen.requests;

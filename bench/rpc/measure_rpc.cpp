@@ -280,9 +280,9 @@ class Requesters {
         options.ring_bytes = ring_for(chosen);
         options.requests = chosen.requests;
         options.answers = chosen.answers;
-        options.slot_bytes = slot_for(chosen);
-        options.posting = chosen.posting;
-        if (chosen.posts) options.carrier = ring::Carrier::post;
+        options.tuning.slot_bytes = slot_for(chosen);
+        options.tuning.posting = chosen.posting;
+        if (chosen.posts) options.tuning.carrier = ring::Carrier::post;
         if (chosen.threads) options.wait = shared_core;
         std::vector<connect::Address> addresses;
         for (std::size_t i = 0; i < chosen.responders; ++i) {

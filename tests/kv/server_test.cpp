@@ -55,7 +55,7 @@ class KvServer : public testing::TestWithParam<Kind> {
     }
     static message::ClientOptions client_options() {
         message::ClientOptions chosen;
-        chosen.carrier = GetParam().carrier;
+        chosen.tuning.carrier = GetParam().carrier;
         chosen.transport = GetParam().transport;
         chosen.requests = GetParam().requests;
         chosen.answers = GetParam().answers;
@@ -525,7 +525,7 @@ TEST(KvServerAlone, DumpsFromWhereverAClientSays) {
 TEST(KvServerAlone, RefusesWhatIsNoRequest) {
     Serving serving{{.permitted = {.dump = true}}};
     auto raw = message::Client::connect(serving.server().address(),
-                                        {.service = std::string{server_service}}, soon());
+                                        {.tuning = {.service = server_service}}, soon());
     const auto code_of = [&](std::span<const std::byte> payload, std::uint16_t command) {
         std::vector<std::byte> answer;
         EXPECT_EQ(raw.call(payload, answer, soon(), command), message::Outcome::ok);

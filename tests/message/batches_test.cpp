@@ -47,7 +47,7 @@ TEST_P(ServersInBatches, AnswerRightWhereTheirClientsGather) {
         ClientOptions gathering;
         gathering.gathers_requests = true;
         gathering.ring_bytes = 2048;
-        gathering.carrier = chosen_of[i];
+        gathering.tuning.carrier = chosen_of[i];
         std::vector<std::jthread> clients;
         for (std::uint64_t whose = 0; whose < 3; ++whose) {
             clients.emplace_back([&, whose] {
@@ -70,7 +70,7 @@ TEST_P(ServersInBatches, ResumeSessionsOfClientsThatGather) {
     Running running{chosen};
     ClientOptions asking = resuming();
     asking.gathers_requests = true;
-    asking.carrier = chosen.tuning.carrier;
+    asking.tuning.carrier = chosen.tuning.carrier;
     Breakable one{running.server.address(), asking};
     Client& client = one.client;
     Bytes answer;
@@ -98,7 +98,7 @@ std::uint64_t writes_of(std::uint64_t count, bool gathers) {
     options.endpoint = of_server.endpoint;
     Running running{options};
     ClientOptions asking;
-    asking.carrier = ring::Carrier::post;
+    asking.tuning.carrier = ring::Carrier::post;
     asking.endpoint = of_client.endpoint;
     asking.gathers_requests = gathers;
     Client client = running.connect(asking);
@@ -153,7 +153,7 @@ void expect_all_answers(const ServerOptions& options, bool drains) {
     std::vector<Client> clients;
     for (int i = 0; i < 3; ++i) {
         ClientOptions asking;
-        asking.carrier = options.tuning.carrier;
+        asking.tuning.carrier = options.tuning.carrier;
         clients.push_back(running.connect(asking));
     }
     running.stop();

@@ -215,7 +215,7 @@ TEST_P(PacketLanes, PostAsTheyWereTold) {
             ServerOptions of_server = options();
             of_server.tuning.posting = habits;
             ClientOptions of_client;
-            of_client.posting = habits;
+            of_client.tuning.posting = habits;
             CountedConversation both{of_server, of_client, 1};
             for (std::uint64_t i = 0; i < calls; ++i) ASSERT_NO_FATAL_FAILURE(both.call(64));
             for (const test::Posts* const posts : {&both.at_client.posts, &both.at_server.posts}) {

@@ -88,7 +88,7 @@ class HeldByServers : public ByEveryWay {
   protected:
     /// Long messages go in pieces.
     [[nodiscard]] static Client connect(RunningGroup& running, ClientOptions options = {}) {
-        options.large.longer_than = LargeMessages::never;
+        options.tuning.large.longer_than = LargeMessages::never;
         return running.connect(options);
     }
     [[nodiscard]] static ServerOptions options_of_few_bytes() {
@@ -184,7 +184,7 @@ TEST(HeldBytesOfSessions, EndNoneWhoseRequestComesAgainWhereThereIsNoRoom) {
                              later.push_back(request.defer());
                          }};
     ClientOptions chosen = resuming();
-    chosen.large.longer_than = LargeMessages::never;
+    chosen.tuning.large.longer_than = LargeMessages::never;
     Breakable breakable{running.group.address(), chosen};
     std::uint64_t id = 0;
     ASSERT_EQ(breakable.client.submit(content(1, 1, long_bytes), id, patience()), Status::ok);

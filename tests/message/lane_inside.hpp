@@ -2,7 +2,7 @@
 // look at what it counts.
 #pragma once
 
-#include "client_access.hpp"
+#include "client/client_access.hpp"
 #include "lane/ring_lane.hpp"
 
 namespace millrace::message {

@@ -113,7 +113,7 @@ TEST_P(LargeMessagesOf, AreOvertakenBySmallOnesUnlessTheyKeepTheirOrder) {
     for (const bool keeps_order : {false, true}) {
         Server server = Server::listen(unique_address(), options());
         ClientOptions chosen;
-        chosen.large.keeps_order = keeps_order;
+        chosen.tuning.large.keeps_order = keeps_order;
         Client client = join(server, chosen);
         std::vector<std::size_t> served;
         const auto serve = [&](Request& request) {
@@ -184,7 +184,7 @@ TEST_P(LargeMessagesOf, TravelInPiecesWhereNotBothEndsAllowOtherwise) {
     for (const Who refuses : {Who::client, Who::server, Who::budget}) {
         ServerOptions chosen = options();
         ClientOptions client_options;
-        if (refuses == Who::client) client_options.large.allowed = false;
+        if (refuses == Who::client) client_options.tuning.large.allowed = false;
         if (refuses == Who::server) chosen.tuning.large.allowed = false;
         if (refuses == Who::budget) {
             chosen.admission.budget.registered_bytes = std::uint64_t{64} << 20;
@@ -205,7 +205,7 @@ TEST_P(LargeMessagesOf, AreSentAsEachEndChooses) {
     chosen.tuning.large.longer_than = 1000;
     Running running{chosen, serve_sizes};
     ClientOptions client_options;
-    client_options.large.longer_than = LargeMessages::never;
+    client_options.tuning.large.longer_than = LargeMessages::never;
     Client client = running.connect(client_options);
     Bytes answer;
     std::uint64_t large = 0;
@@ -227,7 +227,7 @@ TEST_P(LargeMessagesOf, GoInPiecesBeyondWhatMayLieThere) {
     chosen.tuning.large.max_bytes = 150'000;
     Server server = Server::listen(unique_address(), chosen);
     ClientOptions client_options;
-    client_options.large.max_bytes = 150'000;
+    client_options.tuning.large.max_bytes = 150'000;
     Client client = join(server, client_options);
     std::map<std::uint64_t, Bytes> open;
     std::uint64_t id = 0;

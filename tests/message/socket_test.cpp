@@ -201,7 +201,7 @@ TEST(MessagesOverSockets, RefuseWhatOnlyRingsHave) {
     client.answers = Transfer::send;
     EXPECT_THAT(of_client(client).second, HasSubstr("answers by SEND over tcp"));
     client = by(Transport::tcp);
-    client.carrier = ring::Carrier::post;
+    client.tuning.carrier = ring::Carrier::post;
     EXPECT_EQ(of_client(client).first, ErrorCode::invalid_argument);
     ServerOptions server = taking(Transport::tcp);
     server.tuning.receives = Receives::shared;

@@ -37,7 +37,7 @@ TEST_P(Transfers, PostWhatTheySayForEachCall) {
     Server server = Server::listen(unique_address(), chosen);
     ClientOptions client_options = options_of_client();
     client_options.endpoint = at_client.endpoint;
-    client_options.carrier = ring::Carrier::post;
+    client_options.tuning.carrier = ring::Carrier::post;
     Client client = join_in_turns(
         server, [&] { return Client::connect(server.address(), client_options, patience()); });
     const auto call = [&](std::uint64_t number) {
@@ -91,7 +91,7 @@ TEST_P(Transfers, AreInlinedAndSignaledAsTheirOptionsSay) {
         Server server = Server::listen(unique_address(), chosen);
         ClientOptions client_options = options_of_client();
         client_options.endpoint = at_client.endpoint;
-        client_options.carrier = ring::Carrier::post;
+        client_options.tuning.carrier = ring::Carrier::post;
         client_options.posting = chosen.tuning.posting;
         Client client = join_in_turns(
             server, [&] { return Client::connect(server.address(), client_options, patience()); });
@@ -200,7 +200,7 @@ TEST(ServersOfEveryWay, RefuseReceivesThatCannotBe) {
         server.tuning.slot_bytes = slot;
         EXPECT_THROW((void)Server::listen(unique_address(), server), base::Error) << slot;
         ClientOptions client;
-        client.slot_bytes = slot;
+        client.tuning.slot_bytes = slot;
         EXPECT_THROW((void)Client::connect(unique_address(), client, patience()), base::Error);
     }
     for (const std::uint32_t receives : {0U, 15U, 100'000U}) {

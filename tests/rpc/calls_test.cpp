@@ -73,7 +73,7 @@ TEST_P(Calls, GoThroughTheSmallestRingsAndWindows) {
     small.messages.tuning.max_window = 1;
     Running running{small};
     ClientOptions options = client_options();
-    options.messages.ring_bytes = options.messages.slot_bytes = 128;
+    options.messages.ring_bytes = options.messages.tuning.slot_bytes = 128;
     options.messages.window = 1;
     Client client = running.connect<Add, Echo>(options);
     for (std::uint64_t i = 0; i < 50; i += test::size_step(1)) {

@@ -65,7 +65,7 @@ INSTANTIATE_TEST_SUITE_P(Designs, EveryDesign,
 /// Whether bytes of a WRITE land in order, as the device of this test says.
 bool lands_in_order(const connect::Address& server) {
     message::Client client =
-        message::Client::connect(server, {.service = std::string{server_service}}, patience());
+        message::Client::connect(server, {.tuning = {.service = server_service}}, patience());
     return client.link().writes_in_order();
 }
 
@@ -84,7 +84,7 @@ TEST_P(EveryDesign, PostsWhatItSaysForEachCall) {
     options.design = design;
     options.dispatcher = dispatching.dispatcher;
     options.messages.endpoint = at_client.endpoint;
-    options.messages.carrier = ring::Carrier::post;
+    options.messages.tuning.carrier = ring::Carrier::post;
     Client client = running.connect<Add>(options);
     // From here on all is this thread's: who sleeps announces that by a WRITE, and is woken by one.
     running.stop();

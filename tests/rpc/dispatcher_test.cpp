@@ -259,7 +259,7 @@ TEST_P(SharedByLiars, EndEachCallOnceAndServeTheOthers) {
 TEST(LiarsByADispatcher, WhoCallWhatIsNoneAreAnsweredAndSoAreTheOthers) {
     Running running;
     auto dispatcher = message::Dispatcher::connect(
-        std::vector{running.server.address()}, {.client = {.service = std::string{server_service}}},
+        std::vector{running.server.address()}, {.client = {.tuning = {.service = server_service}}},
         patience());
     std::jthread thread{[&] {
         dispatcher.adopt();

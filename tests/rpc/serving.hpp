@@ -213,7 +213,7 @@ inline ClientOptions client_options_of(const Way& way, std::optional<Dispatching
         if (!dispatching.has_value()) dispatching.emplace();
         options.dispatcher = dispatching->dispatcher;
     }
-    options.messages.carrier = way.carrier;
+    options.messages.tuning.carrier = way.carrier;
     options.design = way.design;
     options.messages.transport = way.transport;
     return options;

@@ -167,7 +167,7 @@ TEST_P(WantOfMemory, CostsAServerOfMessagesOneConnection) {
     const Bytes large(std::size_t{300} << 10);
     const auto options = [] {
         message::ClientOptions chosen = client_options();
-        chosen.large.longer_than = message::LargeMessages::never;
+        chosen.tuning.large.longer_than = message::LargeMessages::never;
         return chosen;
     };
     const auto join = [&] {

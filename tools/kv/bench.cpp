@@ -92,7 +92,7 @@ int run_kv_bench(const KvBenchOptions& options) {
     // Over sockets it saves system calls in any case.
     chosen.load.client.gathers_requests =
         chosen.load.outstanding > 1 && chosen.load.client.transport == connect::Transport::tcp;
-    chosen.load.client.posting = chosen.posting;
+    chosen.load.client.tuning.posting = chosen.posting;
     std::optional<OwnServer> own;
     if (options.server.empty()) {
         own.emplace(chosen);

@@ -2,6 +2,7 @@
 // only place that knows all of them.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <vector>
 
@@ -13,6 +14,9 @@
 #include "millrace/message/server.hpp"
 
 namespace millrace::message {
+
+/// The largest ring for requests that a client lets its server have, in bytes.
+inline constexpr std::size_t largest_server_ring = std::size_t{64} << 20;
 
 /// What carries a session's messages by this transport: no rings of a queue pair.
 [[nodiscard]] constexpr bool has_no_rings(connect::Transport transport) noexcept {

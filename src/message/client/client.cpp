@@ -7,8 +7,8 @@
 
 #include <fmt/format.h>
 
-#include "client_access.hpp"
-#include "client_state.hpp"
+#include "client/client_access.hpp"
+#include "client/client_state.hpp"
 #include "millrace/message/in_place.hpp"
 
 namespace millrace::message {
@@ -27,48 +27,13 @@ Status Client::submit(std::span<const std::byte> request, std::uint64_t& id,
                       const RequestOptions& options) {
     // Each of the two keeps its registers for itself.
     State& client = *state_;
-    if (client.submits_otherwise) [[unlikely]]
+    if (client.lays_batches()) [[unlikely]]
         return client.submit_quickly(request, id, options);
     return client.submit(request, id, options);
 }
 
 Status Client::claim(std::size_t size, std::span<std::byte>& room) {
-    State& client = *state_;
-    Status status = client.may_send(size);
-    if (status != Status::ok) return status;
-    client.claimed_as = client.next_id;
-    using Claimed = State::Claimed;
-    if (client.submits_otherwise) [[unlikely]] {
-        if (client.lays_batches && !client.options.resumes) {
-            std::byte* const place = client.place_in_batch(size, status);
-            if (place != nullptr) {
-                client.claimed = Claimed::in_batch;
-                room = {place, size};
-                return Status::ok;
-            }
-            if (status != Status::too_large) return client.not_sent(status, size);
-        }
-        // It goes behind them.
-        client.send_batch();
-        if (client.gathers) client.begin_batch();
-    }
-    if (!client.options.resumes) {
-        status = client.line.claim(session_head_bytes + size, room);
-        if (status == Status::ok) [[likely]] {
-            client.claimed = Claimed::in_line;
-            room = room.subspan(session_head_bytes);
-            return status;
-        }
-        if (status != Status::too_large) return client.not_sent(status, size);
-        if (client.line->claim_large(size, room)) {
-            client.claimed = Claimed::to_be_read;
-            return Status::ok;
-        }
-    }
-    client.claimed = Claimed::in_scratch;
-    client.scratch.resize(size);
-    room = client.scratch;
-    return Status::ok;
+    return state_->claim(size, room);
 }
 
 Status Client::claim(std::size_t size, std::span<std::byte>& room, const Deadline& deadline) {
@@ -85,38 +50,12 @@ Status Client::claim(std::size_t size, std::span<std::byte>& room, const Deadlin
 }
 
 Status Client::commit(std::size_t size, std::uint64_t& id, const RequestOptions& options) {
-    State& client = *state_;
-    if (client.claimed_as != client.next_id) [[unlikely]]
-        detail::refuse_nested_use("send a request that is written in place",
-                                  client.server.to_string());
-    if (client.claimed == State::Claimed::in_batch) [[unlikely]] {
-        id = client.add_to_batch(size, options);
-        return Status::ok;
-    }
-    if (client.claimed == State::Claimed::in_scratch) {
-        return client.submit_claimed(std::span{client.scratch}.first(size), id, options);
-    }
-    const SessionHead head = client.head_of(options);
-    Status status = Status::ok;
-    if (client.claimed == State::Claimed::to_be_read) [[unlikely]] {
-        status = client.line->commit_large(head, size);
-        if (status == Status::ok) client.counts.large += client.line->count_announced();
-    } else {
-        std::span<std::byte> room;
-        status = client.line.claim(session_head_bytes + size, room);
-        if (status != Status::ok) [[unlikely]]
-            return client.not_sent(status, size);
-        copy_two_words(room.data(), head);
-        status = client.line.commit(session_head_bytes + size);
-    }
-    if (status == Status::ok) [[likely]]
-        id = client.submitted(size);
-    return status;
+    return state_->commit(size, id, options);
 }
 
 Status Client::look(Answer& answer) {
     State& client = *state_;
-    if (client.answers.is_open()) [[unlikely]]
+    if (client.is_in_batch()) [[unlikely]]
         return client.look_quickly(answer);
     return client.look_and_count(answer);
 }
@@ -142,27 +81,12 @@ Status Client::look(Answer& answer, const Deadline& deadline) {
 
 Status Client::look_for(std::uint64_t id, Answer& answer, const Deadline& deadline) {
     State& client = *state_;
-    const auto attempt = [&] {
-        while (true) {
-            const Status found = client.look_at_line(answer);
-            if (found != Status::ok) [[unlikely]] {
-                // A new session may have something to say of it.
-                return client.finds_kept(id, answer) ? Status::ok : found;
-            }
-            if (answer.id == id) [[likely]]
-                return found;
-            (void)client.keep_one();
-        }
-    };
     // It may have come while another one was awaited.
-    const bool has_come = !client.kept.empty() && client.finds_kept(id, answer);
-    const Status status = has_come ? Status::ok : client.wait_for(Status::empty, deadline, attempt);
-    client.current = id;
-    if (status == Status::ok) [[likely]] {
-        client.counts.bytes_received += answer.payload.size();
-    } else {
-        (void)client.cancel(id);
-    }
+    const Status status =
+        client.has_kept(id, answer)
+            ? Status::ok
+            : client.wait_for(Status::empty, deadline, [&] { return client.look_for(id, answer); });
+    client.note_found(id, status, answer);
     return status;
 }
 
@@ -199,23 +123,15 @@ Status Client::look_for_several(Answer& answer, detail::AnswerRun& run) {
 
 void Client::pass_several(const detail::AnswerRun& run) noexcept { state_->pass_several(run); }
 
-void Client::begin_batch() noexcept {
-    state_->begins_batches = true;
-    state_->note_batches();
-}
+void Client::begin_batch() noexcept { state_->begin_batches(); }
 
-void Client::end_batch() noexcept {
-    State& client = *state_;
-    client.begins_batches = false;
-    client.note_batches();
-    if (client.is_batching && client.ended == Status::ok) client.end_batch();
-}
+void Client::end_batch() noexcept { state_->end_batches(); }
 
 bool Client::cancel(std::uint64_t id) { return state_->cancel(id); }
 
-std::size_t Client::outstanding() const noexcept { return state_->wanted + state_->kept.size(); }
+std::size_t Client::outstanding() const noexcept { return state_->outstanding(); }
 
-std::uint32_t Client::window() const noexcept { return state_->window; }
+std::uint32_t Client::window() const noexcept { return state_->calls.most(); }
 
 Status Client::reconnect(const Deadline& deadline) { return state_->connect_again(deadline); }
 
@@ -225,9 +141,9 @@ Status Client::State::close(const Deadline& deadline) {
     const base::SoleCall call{use, "close a message client", server.to_string()};
     is_closed = true;
     if (ended != Status::ok) return ended;
-    if (is_batching) end_batch();
+    send_batch();
     ended = Status::closed;
-    answers.close();
+    end_reading();
     const Status status = line->close(deadline, why_failed);
     line.reset();
     return status;
@@ -248,7 +164,7 @@ int Client::descriptor() {
 
 ClientStats Client::stats() const noexcept {
     ClientStats stats = state_->counts;
-    stats.requests = state_->next_id - 1;
+    stats.requests = state_->calls.next() - 1;
     return stats;
 }
 
@@ -262,21 +178,5 @@ std::string Client::failure() const {
 // --- for the rest of this folder
 
 RingLane& detail::ClientAccess::ring(Client& client) noexcept { return *client.state_->ring(); }
-
-bool detail::ClientAccess::window_is_full(const Client& client) noexcept {
-    return client.state_->next_id - client.state_->lowest >= client.state_->window;
-}
-
-bool detail::ClientAccess::holds_messages(const Client& client) noexcept {
-    return !client.state_->line.is_clear();
-}
-
-void detail::ClientAccess::begin_batch(Client& client) noexcept {
-    Client::State& state = *client.state_;
-    state.ring()->gather();
-    state.holds_hints = true;
-}
-
-void detail::ClientAccess::end_batch(Client& client) noexcept { client.state_->end_batch(); }
 
 }  // namespace millrace::message

@@ -5,8 +5,8 @@
 #include <mutex>
 #include <utility>
 
-#include "client_access.hpp"
-#include "dispatcher_state.hpp"
+#include "client/client_rest.hpp"
+#include "dispatch/dispatcher_state.hpp"
 #include "memory.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/yielding.hpp"
@@ -14,30 +14,30 @@
 namespace millrace::message {
 
 using base::Status;
-using detail::ClientAccess;
+using detail::ClientRest;
 using detail::PortState;
 
 // --- the queue of a server
 
-void Dispatcher::State::Server::push(Lane& lane) noexcept {
-    lane.next = nullptr;
-    lane.is_queued = true;
-    (last == nullptr ? first : last->next) = &lane;
-    last = &lane;
+void Dispatcher::State::Server::push(Queue& queue) noexcept {
+    queue.next = nullptr;
+    queue.is_queued = true;
+    (last == nullptr ? first : last->next) = &queue;
+    last = &queue;
 }
-Dispatcher::State::Lane* Dispatcher::State::Server::pop() noexcept {
-    Lane* const lane = std::exchange(first, first->next);
+Dispatcher::State::Queue* Dispatcher::State::Server::pop() noexcept {
+    Queue* const queue = std::exchange(first, first->next);
     if (first == nullptr) last = nullptr;
-    lane->is_queued = false;
-    return lane;
+    queue->is_queued = false;
+    return queue;
 }
-void Dispatcher::State::Server::remove(const Lane& lane) noexcept {
-    Lane* left = std::exchange(first, nullptr);
+void Dispatcher::State::Server::remove(const Queue& queue) noexcept {
+    Queue* left = std::exchange(first, nullptr);
     last = nullptr;
     while (left != nullptr) {
-        Lane* const next = left->next;
+        Queue* const next = left->next;
         left->is_queued = false;
-        if (left != &lane) push(*left);
+        if (left != &queue) push(*left);
         left = next;
     }
     lacks = 0;  // which may have been this one's
@@ -112,7 +112,7 @@ void Dispatcher::State::let_in_servers() {
         }
         // What may throw comes before the server is taken from where it waits.
         if (servers.size() == servers.capacity()) servers.reserve(2 * servers.size() + 1);
-        for (Served& port : ports) port.have_lanes(servers.size() + 1);
+        for (Served& port : ports) port.have_queues(servers.size() + 1);
         {
             const std::lock_guard guard{gate->mutex};
             servers.push_back(std::move(joining_servers.front()));
@@ -133,7 +133,7 @@ void Dispatcher::State::let_in_servers() {
 void Dispatcher::State::let_in_ports() {
     std::list<Served> coming;
     while (true) {
-        coming.emplace_back().have_lanes(servers.size());
+        coming.emplace_back().have_queues(servers.size());
         const std::lock_guard guard{gate->mutex};
         if (gate->arriving.empty()) return;
         coming.back().state = std::move(gate->arriving.front());
@@ -159,16 +159,16 @@ std::size_t Dispatcher::State::take(Served& port) {
             let_in();
         }
         Server& server = *servers[place.server];
-        Lane& lane = port.lanes[place.server];
+        Queue& queue = port.queues[place.server];
         if (server.ended != Status::ok) {
             answer(port, place, outcome_of(server.ended), {});
             continue;
         }
         place.way = PortState::Way::queued;
         place.next = nullptr;
-        (lane.first == nullptr ? lane.first : lane.last->next) = &place;
-        lane.last = &place;
-        if (!lane.is_queued) server.push(lane);
+        (queue.first == nullptr ? queue.first : queue.last->next) = &place;
+        queue.last = &place;
+        if (!queue.is_queued) server.push(queue);
     }
     if (cancels != port.cancels) [[unlikely]] {
         done += cancel(port);
@@ -204,7 +204,7 @@ void Dispatcher::State::part(Served& port) {
 
 void Dispatcher::State::unqueue(Served& port) noexcept {
     for (std::size_t i = 0; i < servers.size(); ++i) {
-        if (port.lanes[i].is_queued) servers[i]->remove(port.lanes[i]);
+        if (port.queues[i].is_queued) servers[i]->remove(port.queues[i]);
     }
 }
 
@@ -213,12 +213,11 @@ void Dispatcher::State::unqueue(Served& port) noexcept {
 bool Dispatcher::State::may_send(Server& server) {
     if (server.lacks == 0 || server.ended != Status::ok) return true;
     if (server.first->first->is_cancelled.load(std::memory_order_relaxed)) return true;
-    return !ClientAccess::window_is_full(server.client) &&
-           !ClientAccess::holds_messages(server.client) &&
-           ClientAccess::ring(server.client).finds_room(server.lacks);
+    return ClientRest::has_room(server.client, server.lacks);
 }
 
-/// What one turn sends to one server. It is posted and counted whatever ends the turn.
+/// What one turn sends to one server, in as few messages as hold it. It goes, and is counted,
+/// whatever ends the turn.
 class Dispatcher::State::Batch {
   public:
     Batch(State& dispatcher, Server& server) noexcept
@@ -226,13 +225,13 @@ class Dispatcher::State::Batch {
     Batch(const Batch&) = delete;
     Batch& operator=(const Batch&) = delete;
     ~Batch() {
-        if (has_begun_) ClientAccess::end_batch(server_->client);
+        if (has_begun_) server_->client.end_batch();
         if (sent == 0) return;
         dispatcher_->requests.fetch_add(sent, std::memory_order_relaxed);
         dispatcher_->batches.fetch_add(1, std::memory_order_relaxed);
     }
     void begin() noexcept {
-        if (!std::exchange(has_begun_, true)) ClientAccess::begin_batch(server_->client);
+        if (!std::exchange(has_begun_, true)) server_->client.begin_batch();
     }
 
     std::size_t sent = 0;
@@ -247,9 +246,9 @@ std::size_t Dispatcher::State::send(Server& server) {
     Batch batch{*this, server};
     server.lacks = 0;
     while (server.first != nullptr && server.ended == Status::ok) {
-        Lane& lane = *server.first;
-        PortState::Place& place = *lane.first;
-        Served& port = *lane.port;
+        Queue& queue = *server.first;
+        PortState::Place& place = *queue.first;
+        Served& port = *queue.port;
         Status status = Status::ok;
         std::uint64_t id = 0;
         const bool is_wanted = !place.is_cancelled.load(std::memory_order_relaxed);
@@ -265,11 +264,11 @@ std::size_t Dispatcher::State::send(Server& server) {
             if (status == Status::closed || status == Status::peer_lost) break;
         }
         (void)server.pop();
-        lane.first = place.next;
-        if (lane.first == nullptr) {
-            lane.last = nullptr;
+        queue.first = place.next;
+        if (queue.first == nullptr) {
+            queue.last = nullptr;
         } else {
-            server.push(lane);
+            server.push(queue);
         }
         if (!is_wanted) {
             answer(port, place, Outcome::cancelled, {});
@@ -342,12 +341,12 @@ void Dispatcher::State::end(Server& server, Status why) {
     const std::uint32_t index = server.number;
     gate->ended[index].store(why, std::memory_order_release);
     for (Served& port : ports) {
-        Lane& lane = port.lanes[index];
+        Queue& queue = port.queues[index];
         for (PortState::Place& place : port.state->places) {
             if (place.way == PortState::Way::none || place.server != index) continue;
             answer(port, place, outcome_of(why), {});
         }
-        lane = Lane{.port = &port};
+        queue = Queue{.port = &port};
     }
     server.first = server.last = nullptr;
     unwatch(server);
@@ -361,7 +360,7 @@ void Dispatcher::State::unwatch(Server& server) noexcept {
     if (!server.is_watched()) return;
     (void)hub.remove(server.member);
     server.descriptor = -1;
-    ClientAccess::ring(server.client).unwatch();
+    detail::ClientRest::unwatch(server.client);
 }
 
 }  // namespace millrace::message

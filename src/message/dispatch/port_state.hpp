@@ -98,7 +98,7 @@ struct PortState {
         base::Deadline deadline = base::Deadline::never();
         base::Clock::time_point told_from = base::Clock::time_point::min();
         std::uint64_t sent_as = 0;  ///< the client's number
-        Place* next = nullptr;      ///< behind it in the same lane
+        Place* next = nullptr;      ///< behind it in the same queue
         std::vector<std::byte> answer{};
         std::vector<std::byte> longer{};
 

@@ -13,16 +13,17 @@
 
 #include <fmt/format.h>
 
-#include "client_access.hpp"
-#include "dispatcher_state.hpp"
+#include "client/client_rest.hpp"
+#include "dispatch/dispatcher_state.hpp"
 #include "millrace/base/placement.hpp"
 #include "millrace/base/wait.hpp"
+#include "millrace/connect/readiness.hpp"
 
 namespace millrace::message {
 
 using base::Deadline;
 using base::Status;
-using detail::ClientAccess;
+using detail::ClientRest;
 using detail::PortGate;
 using detail::PortState;
 
@@ -30,9 +31,8 @@ Dispatcher::State::Server::Server(Client connected, const connect::Address& its_
                                   std::chrono::nanoseconds spin)
     : client{std::move(connected)},
       address{its_address},
-      asked(std::bit_ceil(std::size_t{client.window()})) {
-    descriptor = ClientAccess::ring(client).watch(spin);
-}
+      descriptor{detail::ClientRest::watch(client, spin)},
+      asked(std::bit_ceil(std::size_t{client.window()})) {}
 
 Dispatcher::State::State(std::vector<Client> clients, std::span<const connect::Address> addresses,
                          DispatcherOptions chosen)
@@ -113,7 +113,7 @@ class Dispatcher::State::Sleeper final : public base::Parker {
         dispatcher_->take_turn();
         is_asleep_ = true;
         for (const auto& server : dispatcher_->servers) {
-            if (server->is_watched()) dispatcher_->fall_asleep(*server);
+            if (server->is_watched()) ClientRest::begin(server->client, server->lacks);
         }
         dispatcher_->gate->bell.announce();
     }
@@ -124,7 +124,9 @@ class Dispatcher::State::Sleeper final : public base::Parker {
     }
     void retract() override {
         dispatcher_->gate->bell.retract();
-        for (const auto& server : dispatcher_->servers) dispatcher_->wake(*server);
+        for (const auto& server : dispatcher_->servers) {
+            if (server->is_watched()) ClientRest::end(server->client);
+        }
         is_asleep_ = false;
     }
     [[nodiscard]] bool is_asleep() const noexcept { return is_asleep_; }
@@ -142,13 +144,6 @@ bool Dispatcher::State::finds_work(const Sleeper& sleeper) {
     return false;
 }
 
-namespace {
-[[nodiscard]] bool lacks_room(const Dispatcher::State::Server& server) noexcept {
-    return ClientAccess::holds_messages(server.client) ||
-           (server.lacks != 0 && !ClientAccess::window_is_full(server.client));
-}
-}  // namespace
-
 bool Dispatcher::State::has_work() {
     if (owes_turn || stopping.load(std::memory_order_seq_cst) ||
         gate->has_arriving.load(std::memory_order_seq_cst)) {
@@ -163,22 +158,9 @@ bool Dispatcher::State::has_work() {
         }
     }
     // Places in a window come with answers; room in the ring has to be asked for.
-    for (const auto& server : servers) {
-        if (server->ended != Status::ok) continue;
-        RingLane& ring = ClientAccess::ring(server->client);
-        if (ring.has_news() || ring.fetch_is_due()) return true;
-        if (lacks_room(*server) && ring.finds_room(server->lacks)) return true;
-    }
-    return false;
-}
-
-void Dispatcher::State::fall_asleep(Server& server) {
-    ClientAccess::ring(server.client)
-        .fall_asleep(lacks_room(server) ? std::optional{server.lacks} : std::nullopt);
-}
-
-void Dispatcher::State::wake(Server& server) {
-    if (server.is_watched()) ClientAccess::ring(server.client).wake();
+    return std::ranges::any_of(servers, [](const auto& server) {
+        return server->ended == Status::ok && ClientRest::has_news(server->client, server->lacks);
+    });
 }
 
 void Dispatcher::State::check_thread() const {
@@ -235,7 +217,7 @@ void Dispatcher::State::end_port(Served& port) noexcept {
     for (PortState::Place& place : state.places) {
         if (place.way != PortState::Way::none) answer(port, place, Outcome::closed, {});
     }
-    for (Lane& lane : port.lanes) lane = Lane{.port = &port};
+    for (Queue& queue : port.queues) queue = Queue{.port = &port};
 }
 
 Status Dispatcher::State::close(const Deadline& deadline) {

@@ -1,7 +1,7 @@
 // What a dispatcher consists of, on its own side of the ports (the other one: port_state.hpp).
 // Used by dispatcher.cpp (who comes, waits, ends) and dispatcher_turn.cpp (requests and answers).
 //
-// Each port has a lane to each server: its requests for that server, in their order. The lanes with
+// Each port has a queue to each server: its requests for that server, in their order. Queues with
 // requests stand in the server's queue; the first one gives one request, and goes behind the
 // others. So a server's window and ring are shared by turns, and one without room holds up its own
 // queue alone.
@@ -25,13 +25,13 @@
 #include <utility>
 #include <vector>
 
+#include "dispatch/port_state.hpp"
 #include "millrace/base/deadline.hpp"
 #include "millrace/base/status.hpp"
 #include "millrace/connect/address.hpp"
 #include "millrace/connect/hub.hpp"
 #include "millrace/message/client.hpp"
 #include "millrace/message/dispatcher.hpp"
-#include "port_state.hpp"
 
 namespace millrace::message {
 
@@ -40,25 +40,25 @@ struct Dispatcher::State {
 
     struct Served;
     /// The requests of one port for one server.
-    struct Lane {
+    struct Queue {
         Served* port = nullptr;
         PortState::Place* first = nullptr;
         PortState::Place* last = nullptr;
-        Lane* next = nullptr;  ///< behind it in the server's queue
+        Queue* next = nullptr;  ///< behind it in the server's queue
         bool is_queued = false;
     };
     /// A port, as the dispatcher sees it.
     struct Served {
         std::shared_ptr<PortState> state;
-        std::deque<Lane> lanes;  ///< by server; they stay where they are as it grows
+        std::deque<Queue> queues;  ///< by server; they stay where they are as it grows
         std::uint64_t taken = 0;
         std::uint64_t answered = 0;
         std::uint64_t published = 0;  ///< of answered
         std::uint64_t cancels = 0;    ///< that were looked at
 
         /// Throws std::bad_alloc, and may be called again then.
-        void have_lanes(std::size_t servers) {
-            while (lanes.size() < servers) lanes.push_back(Lane{.port = this});
+        void have_queues(std::size_t servers) {
+            while (queues.size() < servers) queues.push_back(Queue{.port = this});
         }
     };
     /// Whose request the server's client knows by a number.
@@ -78,8 +78,8 @@ struct Dispatcher::State {
         [[nodiscard]] bool is_watched() const noexcept { return descriptor >= 0; }
         connect::Hub::Id member{};
         std::vector<Asked> asked;
-        Lane* first = nullptr;
-        Lane* last = nullptr;
+        Queue* first = nullptr;
+        Queue* last = nullptr;
         std::size_t lacks = 0;  ///< bytes of the request that found no room; 0: none lacks
         base::Status ended = base::Status::ok;  ///< other than ok: there is no client any more
         std::string why_ended{};
@@ -87,9 +87,9 @@ struct Dispatcher::State {
         [[nodiscard]] Asked& of(std::uint64_t id) noexcept {
             return asked[id & (asked.size() - 1)];
         }
-        void push(Lane& lane) noexcept;
-        Lane* pop() noexcept;
-        void remove(const Lane& lane) noexcept;
+        void push(Queue& queue) noexcept;
+        Queue* pop() noexcept;
+        void remove(const Queue& queue) noexcept;
     };
 
     State(std::vector<Client> clients, std::span<const connect::Address> addresses,
@@ -141,8 +141,6 @@ struct Dispatcher::State {
     /// There is something for a turn, which is this thread's from then on.
     [[nodiscard]] bool finds_work(const Sleeper& sleeper);
     [[nodiscard]] bool has_work();
-    void fall_asleep(Server& server);
-    void wake(Server& server);
     /// Throws Error (invalid_argument).
     void check_thread() const;
     base::Status rest(const base::Deadline& deadline);

@@ -6,12 +6,12 @@
 #include <cstring>
 #include <utility>
 
+#include "dispatch/port_state.hpp"
 #include "memory.hpp"
 #include "millrace/base/contention.hpp"
 #include "millrace/base/yielding.hpp"
 #include "millrace/message/dispatcher.hpp"
 #include "millrace/message/in_place.hpp"
-#include "port_state.hpp"
 
 namespace millrace::message {
 

@@ -10,7 +10,7 @@
 
 #include <fmt/format.h>
 
-#include "client_state.hpp"
+#include "client/client_state.hpp"
 #include "lane/lanes.hpp"
 #include "millrace/base/log.hpp"
 #include "setup.hpp"
@@ -41,7 +41,7 @@ namespace {
     options.transport = transport;
     if (has_no_rings(transport)) {
         options.requests = options.answers = Transfer::write;
-        options.carrier = ring::Carrier::automatic;
+        options.tuning.carrier = ring::Carrier::automatic;
     }
     return options;
 }
@@ -84,15 +84,28 @@ Client Client::connect(const connect::Address& address, ClientOptions options,
     }
 }
 
+ChannelOptions Client::State::channel_options() const {
+    ChannelOptions channel;
+    channel.ring_bytes = options.ring_bytes;
+    channel.max_peer_ring_bytes = largest_server_ring;
+    channel.wait = options.wait;
+    channel.endpoint = options.endpoint;
+    channel.carrier = options.tuning.carrier;
+    channel.posting = options.tuning.posting;
+    channel.admission = options.admission;
+    return channel;
+}
+
 void Client::State::connect(const Deadline& deadline) {
     check_transport(options);
-    message::check(channel_options);
-    check_slots("make a message client", options.slot_bytes);
-    if (channel_options.endpoint == nullptr && options.transport != connect::Transport::tcp) {
-        channel_options.endpoint = connect::Endpoint::shared();
+    if (options.endpoint == nullptr && options.transport != connect::Transport::tcp) {
+        options.endpoint = connect::Endpoint::shared();
     }
+    const ChannelOptions channel = channel_options();
+    message::check(channel);
+    check_slots("make a message client", options.tuning.slot_bytes);
     connect::LinkOptions link =
-        link_options(channel_options, {options.service, server_service.version});
+        link_options(channel, {std::string{options.tuning.service}, server_service.version});
     link.protocol = options.protocol;
     link.transport = options.transport;
     // Nobody else knows the session.
@@ -101,22 +114,26 @@ void Client::State::connect(const Deadline& deadline) {
         line = AnyLane{connect_network_lane(server, link, options, deadline)};
     } else {
         if (options.answers == Transfer::send) {
-            link.max_receive_requests = receives_for(options.ring_bytes, options.slot_bytes);
+            link.max_receive_requests = receives_for(options.ring_bytes, options.tuning.slot_bytes);
         }
         line = AnyLane{std::make_unique<RingLane>(
-            set_up(connect::connect(server, link, deadline), channel_options, deadline,
+            set_up(connect::connect(server, link, deadline), channel, deadline,
                    {.sends = options.requests,
                     .receives = options.answers,
-                    .slot_bytes = options.slot_bytes,
+                    .slot_bytes = options.tuning.slot_bytes,
                     .begins_anywhere = true}),
             options.max_answer_bytes + session_head_bytes)};
     }
+    take_welcome(join(deadline));
+}
+
+Welcome Client::State::join(const Deadline& deadline) {
     const Hello hello{.session = options.resumes ? session : SessionName{},
                       .window = options.window,
                       .resumes = options.resumes,
-                      .next_id = next_id,
+                      .next_id = calls.next(),
                       .max_answer = options.max_answer_bytes,
-                      .reads_large = options.large.allowed && ring() != nullptr,
+                      .reads_large = options.tuning.large.allowed && ring() != nullptr,
                       .batches = ring() != nullptr};
     (void)line->send(pack(SessionHeader{.kind = SessionKind::hello}), pack(hello));
     std::span<const std::byte> message;
@@ -157,80 +174,75 @@ void Client::State::connect(const Deadline& deadline) {
                "use the same build of millrace on both sides");
     }
     line->pass();
-    take_welcome(*welcome);
+    return *welcome;
 }
 
-void Client::State::find_mailbox() {
-    box = nullptr;
-    if (!is_dense) return;
-    mailbox = {welcomed.mailbox, welcomed.mailbox_rkey};
-    box = ring()->map(mailbox);
-    if (box != nullptr) return;
-    hint_source =
-        line->link().protection_domain().allocate(sizeof(std::uint64_t), verbs::Access::none);
-    *hint_source.data() = std::byte{1};
+bool Answers::take_other(std::span<const std::byte> message) {
+    SessionHeader header;
+    std::span<const std::byte> payload;
+    if (!parse_here(message, header, payload)) return false;
+    if (header.kind == SessionKind::answer) return is_of_before(header);
+    return header.kind == SessionKind::answer_by_read && take_announcement(header, payload);
+}
+
+bool Answers::take_announcement(const SessionHeader& header, std::span<const std::byte> payload) {
+    const std::optional<Announcement> from = line->announced(payload);
+    if (!from.has_value() || from->length > options.max_answer_bytes) return false;
+    const bool was_answered = is_of_before(header);
+    if (!was_answered && !calls.is_open(header.id)) return false;
+    const Call its = calls.of(header.id);
+    if (was_answered || its != Call::wanted || line->is_fetching(header.id)) {
+        if (!was_answered && its == Call::unwanted) {
+            ++counts.unwanted;
+            calls.settle(header.id);
+        }
+        return ring()->decline();
+    }
+    ++counts.large;
+    return ring()->fetch(header, *from);
 }
 
 void Client::State::take_welcome(const Welcome& welcome) {
     welcomed = welcome;
+    const bool has_ring = ring() != nullptr;
     ended = Status::ok;
     why_failed.clear();
     max_request = welcome.max_request;
-    if (ring() == nullptr) {
+    if (!has_ring) {
         max_request =
             std::min<std::uint64_t>(max_request, NetworkLane::largest_message - session_head_bytes);
     }
-    // Requests by SEND are found otherwise.
-    is_dense = welcome.polling == Polling::dense && options.requests == Transfer::write &&
-               ring() != nullptr;
-    if (welcome.reads_large && options.large.allowed && ring() != nullptr) {
-        ring()->agree(options.large, RingLane::Excess::in_pieces);
+    if (welcome.reads_large && options.tuning.large.allowed && has_ring) {
+        ring()->agree(options.tuning.large, RingLane::Excess::in_pieces);
     }
-    owes_hint = holds_hints = is_batching = false;
-    awaits_in_ring = ring() != nullptr && options.answers == Transfer::write;
-    waits_between = ring() == nullptr ? 0 : 7;
-    // What is stored is there at once, one by one.
-    gathers = options.gathers_requests && ring() != nullptr && !ring()->stores();
-    takes_batches = welcome.batches && ring() != nullptr;
-    note_batches();
-    find_mailbox();
+    awaits_in_ring = has_ring && options.answers == Transfer::write;
+    turns.begin(has_ring);
+    note_batches(welcome.batches && has_ring);
+    // Requests by SEND are found by their completions.
+    byte.reset(welcome.polling == Polling::dense && options.requests == Transfer::write &&
+               has_ring);
+    if (byte.exists()) byte.find(*ring(), welcomed);
     const bool is_first = session.is_none();
     session = welcome.session;
-    window = std::min(welcome.window, options.window);
+    calls.limit(std::min(welcome.window, options.window));
     if (is_first) {
-        calls.resize(std::bit_ceil(std::size_t{options.window}));
-        mask = calls.size() - 1;
-        if (options.resumes) {
-            places.resize(calls.size());
-            limits.resize(calls.size());
-        }
+        make_window();
     } else if (!welcome.resumed) {
-        // Whether the former server executed them, nobody knows any more.
-        for (; lowest != next_id; ++lowest) {
-            Call& its = call_of(lowest);
-            if (its == Call::wanted) kept.push_back({lowest, Outcome::session_lost, {}});
-            its = Call::none;
-        }
-        wanted = 0;
+        lose_session();
     } else {
         ++counts.resumed;
-        for (std::uint64_t id = lowest; id != next_id; ++id) {
-            const Call call = call_of(id);
-            if (call == Call::none) continue;
-            const Place& its = place(id);
-            ++counts.repeated;
-            const SessionHeader header{.id = id,
-                                       .procedure = its.procedure,
-                                       .kind = SessionKind::request,
-                                       .behind = static_cast<std::uint16_t>(id - lowest),
-                                       .limit_us = limit_of(limits[id & mask])};
-            (void)send_long(pack(header), its.copy);
-            // Whoever took it back said so to a connection that may have been broken already.
-            if (call == Call::unwanted) {
-                (void)line->send(pack(SessionHeader{.id = id, .kind = SessionKind::cancel}), {});
-            }
-        }
-        if (is_dense) hint();
+        send_again();
+    }
+}
+
+bool Client::State::resumes(const Deadline& deadline, Status& status) {
+    try {
+        status = connect_again(deadline);
+        return status == Status::ok;
+    } catch (const base::Error& error) {
+        why_failed = error.what();
+        status = Status::peer_lost;
+        return false;
     }
 }
 
@@ -240,8 +252,8 @@ Status Client::State::connect_again(const Deadline& deadline) {
     if (ended == Status::ok) return Status::ok;
     const base::SoleCall call{use, "reconnect a message client", server.to_string()};
     try {
-        requests.drop();
-        answers.close();
+        drop_batch();
+        end_reading();
         line.reset();
         connect(deadline);
         return Status::ok;
@@ -274,7 +286,7 @@ std::string Client::explain() const {
     }
     text += fmt::format(
         "message client: place {} (generation {}), {} requests at a time of up to {} bytes, {}",
-        client.welcomed.client, client.welcomed.generation, client.window, client.max_request,
+        client.welcomed.client, client.welcomed.generation, client.calls.most(), client.max_request,
         client.options.resumes ? "in a session that outlives its channel"
                                : "in a session that ends with its channel");
     if (!is_by_rc || is_shared) return text;
@@ -286,9 +298,9 @@ std::string Client::explain() const {
     text +=
         fmt::format("\nserver's polling: {}{}", name_of(client.welcomed.polling),
                     client.options.requests == Transfer::send ? ", which completions stand in for"
-                    : !client.is_dense                        ? ""
-                    : client.box != nullptr                   ? ", whose byte is stored to"
-                                            : ", whose byte is one more WRITE for each request");
+                    : !client.byte.exists()                   ? ""
+                    : client.byte.is_stored()                 ? ", whose byte is stored to"
+                                              : ", whose byte is one more WRITE for each request");
     return text;
 }
 
