@@ -1,22 +1,22 @@
-// The server's side of N-to-one messages: one thread serves requests of any number of clients, who
-// come and go, each by a channel of its own, and finds those who have written by a scan of memory.
+// The server's side of N-to-one messages: one thread serves requests of any number of clients.
+// Clients come and go, each by a channel of its own, and the server finds those that have written
+// by a scan of memory.
 //
 //     auto server = message::Server::listen(connect::Address::parse(":7000"));
 //     (void)server.serve([](message::Request& it) { (void)it.answer(it.payload()); }, deadline);
 //
-// A handler answers at once, or later, from any thread, by the Reply that defer() gives. Every
-// request has one answer: where the handler gives none, throws, or too much is pending, the client
-// is told by the Outcome. docs/messaging.md says what to choose; session.hpp what travels.
+// A handler answers at once; or later, from any thread, by the Reply that defer() gives. Every
+// request has one answer: where the handler gives none or throws, or too many are pending, the
+// Outcome tells the client. docs/messaging.md says what to choose; session.hpp says what travels.
 //
-// While something happens, the server looks at memory and makes no system call but a look at the
-// kernel each millisecond, for who joins and leaves. When nothing has come for a while
-// (ServerOptions::wait) it sleeps in the kernel. A client that is idle costs nothing but memory and
-// its part of a scan; before the server sleeps it announces that to the clients that were active
-// since it slept last, and to no others.
+// While requests come, the server looks at memory, and at the kernel once in a millisecond for
+// clients that join and leave; it makes no other system call. When nothing has come for a while
+// (ServerOptions::wait) it sleeps in the kernel. Before it sleeps, it tells the clients that were
+// active since it slept last, and no others. An idle client costs memory and its part of a scan.
 //
-// Clients without RDMA come over sockets (ServerOptions::transports), to the same thread: of them
-// an epoll tells, and each of its looks is a system call. Source: work 001, section 4.2 (N-to-one
-// communication).
+// Clients without RDMA come over sockets (ServerOptions::transports), to the same thread. The
+// server finds their requests by an epoll, and each look at it is a system call. Source: work 001,
+// section 4.2 (N-to-one communication).
 #pragma once
 
 #include <algorithm>
@@ -144,11 +144,12 @@ struct ReplyQueue;
 struct RequestAccess;
 struct PuttingOff;
 
-/// What of a server's state the loop over several requests uses, which is compiled in the program.
+/// The part of a server's state that the loop over several requests uses. The program compiles that
+/// loop.
 struct Serving {
     BatchWriter batch;  ///< to requests that came in one message
     ServerStats counts;
-    /// Of an answer that is laid there.
+    /// The head of an answer in that message.
     [[nodiscard]] EntryHead entry_of(std::uint64_t id, Outcome outcome,
                                      std::size_t size) const noexcept {
         return {.length = static_cast<std::uint16_t>(size),
@@ -158,9 +159,9 @@ struct Serving {
 };
 }  // namespace detail
 
-/// The right, and the duty, to answer one request later. Move-only; any one thread at a time, which
-/// need not be the server's. Destroyed without an answer, it answers Outcome::dropped. May outlive
-/// the server.
+/// The right, and the duty, to answer one request later. Move-only. Any thread may use it, one at a
+/// time. A Reply that is destroyed without an answer answers Outcome::dropped. It may outlive the
+/// server.
 class Reply {
   public:
     Reply() noexcept;
@@ -173,8 +174,8 @@ class Reply {
     [[nodiscard]] bool is_due() const noexcept { return given_ != nullptr; }
     [[nodiscard]] ClientId client() const noexcept { return client_; }
 
-    /// Takes a copy, and wakes the server if it sleeps. Never blocks. `ok`; `closed`: the server is
-    /// gone. An answer to a client that has left is dropped, and that is `ok`.
+    /// Takes a copy, and wakes the server if it sleeps. Never blocks. `ok`, also if the client has
+    /// left, and nobody gets the answer; `closed`: the server is gone.
     base::Status answer(std::span<const std::byte> payload);
     /// The client gets Outcome::failed and the text, of at most 1,000 bytes.
     base::Status fail(std::string_view why);
@@ -193,21 +194,21 @@ class Reply {
 
 class Server;
 
-/// A request in the hands of its handler, for the time of that call.
+/// A request, for as long as its handler runs.
 class Request {
   public:
     Request(const Request&) = delete;
     Request& operator=(const Request&) = delete;
 
-    /// In place, in the memory the client wrote it to: until the handler returns.
+    /// It lies where the client wrote it, until the handler returns.
     [[nodiscard]] std::span<const std::byte> payload() const noexcept { return payload_; }
     [[nodiscard]] ClientId client() const noexcept { return client_; }
     /// Its number in the client's session.
     [[nodiscard]] std::uint64_t id() const noexcept { return header_.id; }
     /// What the client set; 0 otherwise.
     [[nodiscard]] std::uint16_t procedure() const noexcept { return header_.procedure; }
-    /// When the client stops waiting: limit() after the server took the request, however late this
-    /// is asked and however long it was put off. Never, if the client said nothing.
+    /// When the client stops waiting: limit() after the server took the request. The handler gets
+    /// the same time however late it asks. Never, if the client said nothing.
     [[nodiscard]] base::Deadline deadline() const noexcept {
         return header_.limit_us == 0 ? base::Deadline::never() : deadline_from_taken();
     }
@@ -216,10 +217,10 @@ class Request {
         return std::chrono::microseconds{header_.limit_us};
     }
 
-    /// Sends a copy of `payload`. Once for each request: `ok`; `too_large`, the client takes no
-    /// such answer, and is told so; `closed`: the request is answered, or deferred, already; or the
-    /// client has left. Answers to requests that came in one message (Client::begin_batch) go
-    /// together, behind up to 15 more calls of the handler.
+    /// Sends a copy of `payload`, once for each request. `ok`; `too_large`: the client takes no
+    /// answer of that size, and is told so; `closed`: the request is answered, or deferred,
+    /// already, or the client has left. Answers to requests that came in one message
+    /// (Client::begin_batch) go in one message, after up to 15 more calls of the handler.
     base::Status answer(std::span<const std::byte> payload) {
         if (stage_ == Stage::open) return answer_alone(payload);
         // A short one calls nobody.
@@ -229,12 +230,12 @@ class Request {
         stage_ = Stage::answered;
         ++server_->counts.answers;
         server_->batch.lay(server_->entry_of(header_.id, Outcome::ok, payload.size()),
-                             payload.data());
+                           payload.data());
         return base::Status::ok;
     }
-    /// Sends an answer that `fill(std::span<std::byte>)` writes in place, where the client reads
-    /// it, if there is room. The room is `size` bytes with any content. `fill` returns nothing, or
-    /// how many bytes it used. If it throws, nothing is sent, and the handler may answer otherwise.
+    /// Sends an answer that `fill(std::span<std::byte>)` writes: in the client's ring, if there is
+    /// room. `fill` gets `size` bytes with any content, and returns nothing, or how many bytes it
+    /// used. If it throws, nothing is sent, and the handler may give another answer.
     template <class Fill>
     base::Status answer(std::size_t size, Fill&& fill) {
         std::span<std::byte> room;
@@ -250,8 +251,8 @@ class Request {
     }
     /// The client gets Outcome::failed and the text, of at most 1,000 bytes.
     base::Status fail(std::string_view why);
-    /// The answer comes later, from any thread. The payload is the handler's only until it returns.
-    /// A Reply that is not due, if the request is answered, or deferred, already.
+    /// The answer comes later, from any thread, by the Reply. payload() ends when the handler
+    /// returns. If the request is answered, or deferred, already, the Reply is not due.
     [[nodiscard]] Reply defer();
 
   private:
@@ -276,7 +277,7 @@ class Request {
         return status;
     }
 
-    /// It is the next one of those that came in one message. False: what lies there is none.
+    /// Becomes the next request of those that came in one message. False: no request lies there.
     [[nodiscard, gnu::always_inline]] bool become_next_of(detail::RequestRun& run) noexcept {
         EntryHead head;
         if (!run.take(head, payload_)) [[unlikely]]
@@ -308,19 +309,19 @@ class Request {
 };
 
 namespace detail {
-/// A handler without its type: a call through a pointer, and no allocation.
+/// A handler without its type, called through a pointer. Allocates nothing.
 struct HandlerRef {
     void* handler = nullptr;
     void (*call)(void* handler, Request& request) = nullptr;
-    /// Several requests, as long as the run goes on; `request` becomes one after the other.
+    /// For several requests, while the run goes on; `request` becomes one after the other.
     void (*serve)(void* handler, Request& request, RequestRun& run) = nullptr;
 };
 }  // namespace detail
 
-/// Belongs to the thread that made it, or to the one that called adopt() since: calls that may
-/// sleep or look at the kernel throw Error (invalid_argument) in another one. stop() and what is
-/// said of Reply are for any thread. Move-only. Destroyed without close(), in whichever thread,
-/// its clients see `peer_lost`.
+/// Belongs to the thread that made it, or to the one that called adopt() since. Calls that may
+/// sleep or look at the kernel throw Error (invalid_argument) in another thread; stop(), stats()
+/// and Reply are for any thread. Move-only. If it is destroyed without close(), in any thread, its
+/// clients read `peer_lost`.
 class Server {
   public:
     /// Throws Error (invalid_argument; permission, system: the address is in use …).
@@ -332,60 +333,57 @@ class Server {
     /// Where it listens, with the port that was chosen.
     [[nodiscard]] const connect::Address& address() const noexcept;
 
-    /// Calls `handler(Request&)` for at most `budget` requests, at most one of each client, or 16
-    /// of one that sends several in one message (Client::begin_batch), and sends what was deferred
-    /// and is there. Begins behind the client that was served last, so that nobody has a second
-    /// turn while another one waits. Never sleeps; how many requests it took, or
-    /// handed to the handler once more (requests of low priority). What the handler throws goes to
-    /// the client (Outcome::failed), and no further. The handler must not use the server. Throws
-    /// Error as said above.
+    /// Serves each client that has written once: calls `handler(Request&)` for its next request, or
+    /// for up to 16 requests that came in one message (Client::begin_batch). Takes at most `budget`
+    /// requests, and returns how many. Begins after the client that was served last, so that no
+    /// client has a second turn while another one waits. Sends deferred answers that are there.
+    /// Never sleeps. What the handler throws goes to the client (Outcome::failed), and no further.
+    /// The handler must not use the server. Throws Error as said above.
     template <class Handler>
     std::size_t turn(Handler&& handler, std::size_t budget = 1024) {
         return turn_by(erase(handler), budget);
     }
-    /// Waits until there is something for turn(): looks, yields, sleeps, as ServerOptions::wait
-    /// says. `ok`; `timed_out`; `cancelled`; `closed`: it was stopped.
+    /// Waits until there is something for turn(), as ServerOptions::wait says. `ok`; `timed_out`;
+    /// `cancelled`; `closed`: the server was stopped.
     base::Status rest(const base::Deadline& deadline);
-    /// Turns and rests until it is stopped (`closed`), or `timed_out`, or `cancelled`.
+    /// Turns and rests until stop() (`closed`), the deadline (`timed_out`) or its cancellation.
     template <class Handler>
     base::Status serve(Handler&& handler, const base::Deadline& deadline) {
         return serve_by(erase(handler), deadline);
     }
-    /// Ends rest() and serve() at once, now or when they are called next, once. Any thread, and
+    /// Ends rest() or serve(), once: the one that runs, or the next that is called. Any thread, and
     /// signal handlers.
     void stop() noexcept;
 
     /// Takes no more clients, answers new requests with Outcome::draining, and waits until every
-    /// request before has its answer and every answer is in its client's ring. Or `timed_out`,
-    /// `cancelled`: something is pending still. Clients that go on asking do not hold it up: what
-    /// one sends later than it may have as its window is left to the next drain() or turn, or has
-    /// no answer but the end.
+    /// earlier request has its answer and every answer is in its client's ring. `timed_out`,
+    /// `cancelled`: something is pending still. A client that goes on asking does not hold it up:
+    /// drain() takes as many of its requests as its window allows, and leaves later ones to the
+    /// next drain() or turn().
     base::Status drain(const base::Deadline& deadline);
-    /// Drains, and closes every channel in good order: clients see `closed`. Answers as drain().
+    /// Drains, and closes every channel in good order: clients read `closed`. Answers as drain().
     base::Status close(const base::Deadline& deadline);
 
-    /// Called within turn() for each deferred request whose client takes it back, or has left for
-    /// good, so that work on it can end: with the client and the request's number, Request::id;
-    /// behind these of a client that has left, once with 0. It must not use the server, nor throw.
-    /// None: nobody is told.
+    /// turn() calls it for each deferred request whose client takes it back, or has left for good,
+    /// so that work on the request can end: with the client and Request::id; and when a client has
+    /// left, at last with 0. It must not use the server, nor throw.
     void on_unwanted(std::function<void(ClientId, std::uint64_t id)> call);
-    /// For connections that are not this server's, and that its thread is to serve as well: `look`
-    /// is called within turn() and rest(), as often as a look is taken at clients by sockets, and
-    /// soon once `descriptor` (an epoll of them, say) is readable. It does what there is to do, for
-    /// a short time, never blocks, and returns whether there was something: then it is called again
-    /// before the server sleeps. It must not use the server, nor throw. The descriptor stays open
-    /// for as long as the server is there. Throws Error (invalid_argument: it is none that can be
-    /// waited for).
+    /// Has the server's thread serve connections of another kind as well. turn() and rest() call
+    /// `look` as often as they look at clients by sockets, and soon once `descriptor` (an epoll of
+    /// those connections, say) is readable. `look` works for a short time, never blocks, and
+    /// returns whether there was something; then it is called again before the server sleeps. It
+    /// must not use the server, nor throw. The descriptor stays open as long as the server lives.
+    /// Throws Error (invalid_argument: nobody can wait for that descriptor).
     void serve_beside(int descriptor, std::function<bool()> look);
 
-    /// From now on it belongs to the calling thread.
+    /// From now on the server belongs to the calling thread.
     void adopt() noexcept;
-    /// For a program's own loop (poll, epoll, connect::Hub …): readable means, call turn(). It
-    /// stays readable until a turn() that found nothing, ServerOptions::wait.spin behind the last
-    /// request. From the first call on such a turn() falls asleep. Not for EPOLLET. docs/loops.md.
+    /// For a program's own loop (poll, epoll, connect::Hub …): when it is readable, call turn(). It
+    /// stays readable until a turn() finds nothing, ServerOptions::wait.spin after the last
+    /// request. From the first call on, that turn() falls asleep. Not for EPOLLET. docs/loops.md.
     [[nodiscard]] int descriptor();
 
-    /// Any thread; in another one than the server's they may be those of a millisecond ago.
+    /// Any thread. Another thread than the server's may get counts of a millisecond ago.
     [[nodiscard]] ServerStats stats() const noexcept;
     /// What was chosen and why: polling, kernel, places, what a client can do to another one.
     [[nodiscard]] std::string explain() const;
@@ -394,8 +392,8 @@ class Server {
 
   private:
     friend class ServerGroup;
-    /// So many, for a thread each, at one address. Each is made on the cores that `where(number)`
-    /// names, if it names any, and belongs to nobody yet then.
+    /// Makes `count` servers at one address, one for each thread. Server `number` is made on the
+    /// cores of `where(number)`, if there are any, and belongs to no thread yet.
     [[nodiscard]] static std::vector<Server> listen_together(
         const connect::Address& address, const ServerOptions& options, std::size_t count,
         const std::function<std::vector<int>(std::size_t)>& where);
@@ -423,7 +421,7 @@ class Server {
     }
     template <class Bare>
     static void hand_several_to(void* handler, Request& request, detail::RequestRun& run) {
-        // In registers, as far as nobody else looks at it; whatever throws, the caller sees it.
+        // A copy, for registers. The caller sees how far it came, whatever throws.
         struct Kept {
             detail::RequestRun here;
             detail::RequestRun& there;
@@ -447,7 +445,7 @@ class Server {
     static void threw(Request& request, std::string_view why) noexcept;
     /// The request is not taken: the server is draining, or too much is pending.
     static void decline(Request& request);
-    /// The handler let go of it.
+    /// The handler gave no answer.
     static void drop(Request& request);
     std::size_t turn_by(detail::HandlerRef handler, std::size_t budget);
     base::Status serve_by(detail::HandlerRef handler, const base::Deadline& deadline);

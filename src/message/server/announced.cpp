@@ -3,12 +3,9 @@
 #include <algorithm>
 #include <optional>
 
-#include "memory.hpp"
 #include "server/state.hpp"
 
 namespace millrace::message {
-
-void Announced::have_room_for(std::size_t places) { have_room(fetching_, places); }
 
 bool Announced::has_wanted() {
     return std::any_of(fetching_.begin(), fetching_.end(), [&](std::uint32_t place) {

@@ -14,9 +14,10 @@ namespace millrace::message {
 /// One thread: the server's.
 class Announced {
   public:
-    explicit Announced(Server::State& server) noexcept : server_{server} {}
+    Announced(Server::State& server, std::size_t places) : server_{server} {
+        fetching_.reserve(places);
+    }
 
-    void have_room_for(std::size_t places);
     [[nodiscard]] bool has_some() const noexcept { return !fetching_.empty(); }
     /// One is on its way that a client waits for.
     [[nodiscard]] bool has_wanted();

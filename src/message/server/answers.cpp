@@ -4,7 +4,6 @@
 #include <exception>
 #include <optional>
 
-#include "memory.hpp"
 #include "server/state.hpp"
 
 namespace millrace::message {
@@ -15,8 +14,6 @@ namespace {
 constexpr std::chrono::nanoseconds shortest_nap = std::chrono::microseconds{20};
 constexpr std::chrono::nanoseconds longest_nap = std::chrono::milliseconds{1};
 }  // namespace
-
-void Answers::have_room_for(std::size_t places) { have_room(clogged_, places); }
 
 void Answers::decline(Peer& peer, std::uint64_t id) {
     if (!server_.is_draining) ++server_.counts.overloaded;

@@ -34,10 +34,10 @@ namespace millrace::message {
 /// One thread: the server's.
 class Answers {
   public:
-    Answers(Server::State& server, connect::Hub& hub)
-        : server_{server}, replies_{std::make_shared<detail::ReplyQueue>(hub)} {}
-
-    void have_room_for(std::size_t places);
+    Answers(Server::State& server, connect::Hub& hub, std::size_t places)
+        : server_{server}, replies_{std::make_shared<detail::ReplyQueue>(hub)} {
+        clogged_.reserve(places);
+    }
     /// Replies find no server from here on.
     void end() noexcept { replies_->end(); }
 

@@ -34,11 +34,17 @@ class BesideHost final : public LaneHost {
 };
 }  // namespace
 
-Arrivals::Arrivals(Server::State& server, std::unique_ptr<SharedReceives> shared, LaneHosts hosts)
+Arrivals::Arrivals(Server::State& server, std::unique_ptr<SharedReceives> shared, LaneHosts hosts,
+                   std::size_t places)
     : server_{server},
       shared_{std::move(shared)},
       hosts_{std::move(hosts)},
-      hosts_every_{base::ticks_in(look_at_hosts_every)} {}
+      hosts_every_{base::ticks_in(look_at_hosts_every)} {
+    by_send_.reserve(places);
+    // A host of sockets tells of some several times.
+    constexpr std::size_t most_told_at_once = 2048;
+    if (!hosts_.all.empty()) told_.reserve(2 * places + most_told_at_once);
+}
 
 void Arrivals::join_hub() {
     if (shared_ != nullptr) {
@@ -54,17 +60,10 @@ void Arrivals::join_hub() {
 
 void Arrivals::serve_beside(int descriptor, std::function<bool()> look) {
     auto host = std::make_unique<BesideHost>(descriptor, std::move(look), beside_is_busy_);
-    have_room(hosts_.all, hosts_.all.size() + 1);
+    hosts_.all.reserve(hosts_.all.size() + 1);
     server_.hub.add(descriptor, [this] { look_at_hosts(); });
     hosts_.all.push_back(std::move(host));
     ++by_network_;
-}
-
-void Arrivals::have_room_for(std::size_t places) {
-    have_room(by_send_, places);
-    // Of a host of sockets, some of them several times.
-    constexpr std::size_t most_told_at_once = 2048;
-    if (!hosts_.all.empty()) have_room(told_, 2 * places + most_told_at_once);
 }
 
 void Arrivals::add(Peer& peer) {

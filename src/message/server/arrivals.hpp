@@ -1,9 +1,9 @@
 // Clients whose messages no scan of mailboxes finds by itself: something else tells of them, and
 // then the scan is told.
 //
-//   no ring     sockets, UC, UD, a shared buffer: the hosts of all such lanes tell who may have
-//               written. Of what a program serves besides its clients (Server::serve_beside) a host
-//               tells, too
+//   no ring     sockets, UC, UD, a shared buffer: the hosts of all such lanes tell which client may
+//               have written. Of what a program serves besides its clients (Server::serve_beside) a
+//               host tells, too
 //   by SEND     completions tell: of a shared receive queue, or of receives of the client's own
 //   a hello     of a client by ring that knows of no byte yet
 //
@@ -29,11 +29,11 @@ namespace millrace::message {
 /// One thread: the server's.
 class Arrivals {
   public:
-    Arrivals(Server::State& server, std::unique_ptr<SharedReceives> shared, LaneHosts hosts);
+    Arrivals(Server::State& server, std::unique_ptr<SharedReceives> shared, LaneHosts hosts,
+             std::size_t places);
 
     /// From now on its hub hears what tells of clients.
     void join_hub();
-    void have_room_for(std::size_t places);
     /// A client's line begins, or ends, at its place.
     void add(Peer& peer);
     void remove(Peer& peer) noexcept;

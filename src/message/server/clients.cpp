@@ -22,8 +22,8 @@ namespace {
 
 /// How long a peer may stay without a hello.
 constexpr std::chrono::seconds hello_patience{5};
-/// How often it is looked who has been away, or silent, for too long; as often as a short patience
-/// asks for.
+/// How often the server looks for clients that have been away, or silent, for too long; more often
+/// where its patience is short.
 constexpr std::chrono::milliseconds house_period{500};
 constexpr std::chrono::milliseconds least_house_period{20};
 
@@ -100,8 +100,7 @@ void Clients::take(Newcomer newcomer) {
 }
 
 void Clients::add(AnyLane line) {
-    Peer* const vacant =
-        server_.places.take_vacant([&](std::size_t places) { server_.have_room_for(places); });
+    Peer* const vacant = server_.places.take_vacant();
     if (vacant == nullptr) {
         base::log(base::LogLevel::warn, "message", "dismissed {}: too many are joining",
                   line->link().peer_name());

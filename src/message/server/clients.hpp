@@ -8,6 +8,7 @@
 //   misbehaved() … for what it wrote or did not read; lose() for want of memory, say
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
@@ -16,6 +17,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <variant>
 
 #include "millrace/connect/acceptor.hpp"
@@ -23,6 +25,30 @@
 #include "server/peer.hpp"
 
 namespace millrace::message {
+
+/// What the servers of a group share, or one that is alone has: how many clients they may have, and
+/// the memory that these make them hold.
+/// Any thread.
+class Crowd {
+  public:
+    Crowd(std::uint32_t most, std::shared_ptr<HeldBytes> held) noexcept
+        : most_{most}, held_{std::move(held)} {}
+    [[nodiscard]] const std::shared_ptr<HeldBytes>& held() const noexcept { return held_; }
+    /// False: there are `most` clients already.
+    [[nodiscard]] bool enter() noexcept {
+        std::uint32_t now = clients_.load(std::memory_order_relaxed);
+        do {
+            if (now >= most_) return false;
+        } while (!clients_.compare_exchange_weak(now, now + 1, std::memory_order_relaxed));
+        return true;
+    }
+    void leave() noexcept { clients_.fetch_sub(1, std::memory_order_relaxed); }
+
+  private:
+    const std::uint32_t most_;
+    const std::shared_ptr<HeldBytes> held_;
+    std::atomic<std::uint32_t> clients_{0};
+};
 
 /// One thread: the server's; an acceptor's thread calls what it says.
 class Clients {
@@ -36,7 +62,7 @@ class Clients {
     /// The server is going: so do all connections, without a goodbye. In whichever thread.
     void end() noexcept;
 
-    /// After its hello. Its channel may be another client's then, who came back.
+    /// After its hello. If it has come back, its channel goes to the place that its session has.
     void join(Peer& peer, const Hello& hello);
     /// Its channel ends. `for_good`: and so does its session.
     void part(Peer& peer, bool for_good) noexcept;

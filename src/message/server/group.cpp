@@ -24,7 +24,7 @@ struct ServerGroup::State {
     State(std::vector<Server> listening, ServerOptions chosen, ServerThreads asked)
         : servers{std::move(listening)}, options{std::move(chosen)}, threads{std::move(asked)} {}
 
-    /// Behind one of the two flags, so that whoever is woken finds it.
+    /// After one of the two flags is set, so that a server that is woken finds it.
     void wake_all() noexcept {
         for (Server& server : servers) server.stop();
     }

@@ -1,6 +1,6 @@
-// Who is likely to write next: the clients that a server found behind its last waits. While most
-// clients are idle, the next request is of one of these, so who waits looks at them several times
-// before it looks at everybody once more. Knows no client; used by the server alone
+// The clients that are likely to write next: those that a server found after its last waits. While
+// most clients are idle, the next request is of one of these, so a server that waits looks at them
+// several times before it looks at all clients once more. Knows no client; used by the server alone
 // (Server::State::has_message), which says when it may.
 #pragma once
 
@@ -14,12 +14,12 @@ namespace millrace::message {
 /// One thread: the server's.
 class HotPlaces {
   public:
-    /// More clients than these that call in turn are none of whom the next one can be told.
+    /// Of more clients than these that call in turn nobody can tell the next one.
     static constexpr std::size_t most = 4;
     /// So many waits in a row must have ended at hot places before these are trusted.
     static constexpr std::uint32_t enough = 8;
 
-    /// A look at everybody, in a wait, has found this one.
+    /// A look at all clients, in a wait, has found this one.
     void found(std::size_t place) noexcept {
         const auto known = places();
         if (std::find(known.begin(), known.end(), place) != known.end()) {
@@ -31,9 +31,9 @@ class HotPlaces {
         next_ = (next_ + 1) % most;
         count_ = std::max(count_, next_ == 0 ? most : next_);
     }
-    /// Who is next cannot be told: more were served in a lap, say.
+    /// Nobody can tell the next one: more were served in a lap, say.
     void forget() noexcept { in_a_row_ = 0; }
-    /// Whoever writes next is likely to be one of places().
+    /// The next client that writes is likely to be one of places().
     [[nodiscard]] bool are_likely() const noexcept { return in_a_row_ >= enough; }
     [[nodiscard]] std::span<const std::uint32_t> places() const noexcept {
         return {places_, count_};
@@ -42,7 +42,7 @@ class HotPlaces {
   private:
     std::uint32_t places_[most]{};
     std::size_t count_ = 0;
-    std::size_t next_ = 0;  ///< in `places_`: who goes for a new one
+    std::size_t next_ = 0;  ///< in `places_`: the one that a new one replaces
     std::uint32_t in_a_row_ = 0;
 };
 

@@ -4,7 +4,7 @@
 //   flag    where the next frame of each client will begin, and its tag, side by side. A look loads
 //           the word there: a cache line for each client.
 //   dense   one byte for each client in registered memory, all side by side. The client sets it
-//           behind each frame: by a store, or by a WRITE of 1 byte behind the frame's on the same
+//           after each frame: by a store, or by a WRITE of 1 byte after the frame's on the same
 //           queue pair. A scan of vectors finds the next that is set; no ring is looked at.
 //           Where each client has a protection domain of its own, each has a registration of its
 //           own byte there, and of nothing else.
@@ -18,9 +18,9 @@
 // the order of one queue pair). The server exchanges the byte with 0, then looks at the ring until
 // there is nothing, or sets the byte again itself. Before the exchange it may take a message, which
 // then does not wait for that: it costs a cache line's way. Let the exchange be the last one before
-// a look that missed a frame. If the client's store of 1 behind that frame came before the exchange
+// a look that missed a frame. If the client's store of 1 after that frame came before the exchange
 // in the order of the byte's changes, the exchange has read it or a later one, and by acquiring it
-// the look behind it sees the frame. So the store came behind the exchange; it stands, or a later
+// the look after it sees the frame. So the store came after the exchange; it stands, or a later
 // exchange took it, and was followed by a look. models/mailbox.pml checks this.
 //
 // Source: work 001, sections 4.2.2 and 4.2.3.
@@ -81,8 +81,8 @@ class Mailboxes {
         while (from < to && !all[from].arriving()) ++from;
         return from < to ? from : to;
     }
-    /// For who waits for any of so many places: the second line of a frame travels with its first,
-    /// if there are few who may write, or it is of who wrote `last`.
+    /// While the server waits for any of so many places: the second line of a frame travels with
+    /// its first, if few clients may write, or if it is of the client that wrote `last`.
     [[gnu::always_inline]] void ask_for_second_lines(std::size_t places,
                                                      std::size_t last) const noexcept {
         constexpr std::size_t few = 4;
@@ -96,7 +96,7 @@ class Mailboxes {
         box(place).exchange(0, std::memory_order_seq_cst);
         base::heard_from_peers();
     }
-    /// Behind it: where the next frame is awaited, and whether there is more to be looked at.
+    /// After it: where the next frame is awaited, and whether there is more to be looked at.
     [[gnu::always_inline]] void looked(std::size_t place,
                                        const FrameReader::Awaited& next) noexcept {
         if (polling_ != Polling::dense) {
@@ -128,13 +128,13 @@ class Mailboxes {
             remind(place);
         }
     }
-    /// Nobody's place, or of nobody who is served now. By bytes it may be found still.
+    /// The place of no client that is served now. By bytes next() may give it still.
     void leave_out(std::size_t place) noexcept {
         if (polling_ != Polling::dense) awaited_[place] = nobody;
     }
 
     /// The byte of a place, for its client, whose queue pair is of `domain`. Only dense. Throws
-    /// Error (resource_exhausted). Behind it comes withdraw(), while that domain is there still.
+    /// Error (resource_exhausted). After it comes withdraw(), while that domain is there still.
     [[nodiscard]] verbs::RemoteAddress grant(std::size_t place, verbs::ProtectionDomain& domain) {
         if (granted_.empty()) return common_.remote(place);
         withdraw(place);

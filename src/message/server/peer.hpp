@@ -13,9 +13,9 @@
 //             server does
 //
 // A client by packets or a socket (lane/network_lane.hpp) has no ring to look at, and nobody rings.
-// The hosts of all such lanes tell who may have written (Arrivals), and the server finds such a
-// place by the same scan as the others, until a look has found nothing more. It is neither asleep
-// nor awake.
+// The hosts of all such lanes tell which client may have written (Arrivals), and the server finds
+// such a place by the same scan as the others, until a look has found nothing more. It is neither
+// asleep nor awake.
 #pragma once
 
 #include <cstddef>

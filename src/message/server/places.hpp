@@ -10,7 +10,6 @@
 #include <memory>
 #include <vector>
 
-#include "memory.hpp"
 #include "server/peer.hpp"
 
 namespace millrace::message {
@@ -18,7 +17,10 @@ namespace millrace::message {
 /// One thread: the server's.
 class Places {
   public:
-    Places(std::size_t most, std::uint32_t server) noexcept : most_{most}, server_{server} {}
+    Places(std::size_t most, std::uint32_t server) : most_{most}, server_{server} {
+        peers_.reserve(most);
+        free_.reserve(most);
+    }
 
     [[nodiscard]] Peer& operator[](std::size_t place) noexcept { return *peers_[place]; }
     /// Null: it has left.
@@ -34,11 +36,8 @@ class Places {
         for (const auto& peer : peers_) each(*peer);
     }
 
-    /// Null: there are as many as there may be. `have_room(n)` is called before there are n places,
-    /// and what has a list of some of them makes room there: so no list throws later. Throws
-    /// bad_alloc.
-    template <class Room>
-    [[nodiscard]] Peer* take_vacant(Room&& have_room_for) {
+    /// Null: there are as many as there may be. Throws bad_alloc.
+    [[nodiscard]] Peer* take_vacant() {
         std::uint32_t place = 0;
         if (!free_.empty()) {
             std::pop_heap(free_.begin(), free_.end(), std::greater<>{});
@@ -46,8 +45,6 @@ class Places {
             free_.pop_back();
         } else if (peers_.size() < most_) {
             place = static_cast<std::uint32_t>(peers_.size());
-            have_room(free_, peers_.size() + 1);
-            have_room_for(peers_.size() + 1);
             peers_.push_back(std::make_unique<Peer>(place, server_));
         } else {
             return nullptr;

@@ -5,7 +5,6 @@
 
 #include "millrace/base/clock.hpp"
 #include "millrace/message/detail/put_off.hpp"
-#include "server/request_access.hpp"
 #include "server/state.hpp"
 
 namespace millrace::message {

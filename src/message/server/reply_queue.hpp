@@ -1,6 +1,6 @@
 // Answers on their way from any thread to the server's. Belongs to the server and to every Reply
-// that is not answered yet. What carries an answer is made with its Reply: so whatever becomes of
-// the Reply, its server hears of it, be there memory or not.
+// that is not answered yet. The node that carries an answer is made with its Reply: so the server
+// hears of each Reply, also when there is no memory.
 #pragma once
 
 #include <atomic>
@@ -88,7 +88,7 @@ struct ReplyQueue {
         has_some_.store(false, std::memory_order_relaxed);
         return std::move(given_);
     }
-    /// From now on giving wakes the hub. Behind it has_some() is to be asked once more.
+    /// From now on giving wakes the hub. After it the server asks has_some() once more.
     void fall_asleep() noexcept { is_asleep_.store(true, std::memory_order_seq_cst); }
     void wake() noexcept { is_asleep_.store(false, std::memory_order_relaxed); }
     void end() noexcept {

@@ -19,7 +19,7 @@ namespace {
 [[nodiscard]] Peer& peer_of(void* peer) noexcept { return *static_cast<Peer*>(peer); }
 }  // namespace
 
-// What throws for want of memory leaves the request open, so that its client is told otherwise.
+// What throws for want of memory leaves the request open, so that its client gets another answer.
 
 Status Request::answer_alone(std::span<const std::byte> payload) {
     Server::State& server = state_of(server_);

@@ -6,7 +6,6 @@
 #include <new>
 #include <utility>
 
-#include "memory.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/log.hpp"
 #include "millrace/base/wait.hpp"
@@ -16,12 +15,12 @@ namespace millrace::message {
 
 using base::Status;
 
-Rest::Rest(Server::State& server)
+Rest::Rest(Server::State& server, std::size_t places)
     : server_{server},
       look_every_{base::ticks_in(std::chrono::milliseconds{1})},
-      spin_ticks_{base::ticks_in(server.options.wait.spin)} {}
-
-void Rest::have_room_for(std::size_t places) { have_room(awake_, places); }
+      spin_ticks_{base::ticks_in(server.options.wait.spin)} {
+    awake_.reserve(places);
+}
 
 void Rest::begin_turn() {
     if (is_nested_) server_.answering.replies()->wake();

@@ -19,9 +19,8 @@ namespace millrace::message {
 /// One thread: the server's.
 class Rest {
   public:
-    explicit Rest(Server::State& server);
+    Rest(Server::State& server, std::size_t places);
 
-    void have_room_for(std::size_t places);
     /// This client is looked at from now on.
     [[gnu::noinline]] void activate(Peer& peer) {
         if (peer.is_active) return;

@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "millrace/base/yielding.hpp"
-#include "server/request_access.hpp"
 #include "server/state.hpp"
 
 namespace millrace::message {
@@ -85,7 +84,7 @@ std::size_t Server::State::turn(const detail::HandlerRef& handler, std::size_t b
 std::size_t Server::State::visit_any(Peer& peer, const detail::HandlerRef& handler,
                                      std::size_t budget) {
     turns.mailboxes().take(peer.id.place);
-    // By a byte, places may be found of clients who have left, or who are not to be served.
+    // A byte may find the place of a client that has left, or that is not to be served.
     if (!peer.line.has_value() || peer.is_paused) [[unlikely]]
         return 0;
     if (peer.has_ring()) [[likely]]

@@ -1,5 +1,5 @@
-// How servers are made: what their options may be, how they find who has written, and what they
-// have before they listen.
+// How servers are made: what their options may be, how they find clients that have written, and
+// what they have before they listen.
 #include <algorithm>
 #include <bit>
 #include <chrono>
@@ -23,13 +23,17 @@ namespace millrace::message {
 
 namespace {
 
-/// Places for peers that are on their way in, beside those of clients.
-constexpr std::uint32_t joining_places = 64;
 constexpr std::uint32_t most_clients = 65'536;
 constexpr std::uint32_t most_shared_receives = 32'768;
 /// From so many clients on a server that was given no polling looks at bytes.
 constexpr std::uint32_t dense_from_store = 128;
 constexpr std::uint32_t dense_from_post = 512;
+
+/// Of clients, and of peers that are on their way in.
+[[nodiscard]] std::size_t places_of(const ServerOptions& options) noexcept {
+    constexpr std::size_t joining = 64;
+    return options.max_clients + joining;
+}
 
 void check(const ServerOptions& options) {
     const auto refuse = [](std::string what, std::string why, std::string remedy) {
@@ -106,18 +110,19 @@ Server::State::State(Foundation foundation, connect::Listener listener, ServerOp
       channel_options{channel_options_of(options)},
       crowd{std::move(its_crowd)},
       why_polling{std::move(why)},
-      arrivals{*this, std::move(foundation.receives), std::move(foundation.hosts)},
+      arrivals{*this, std::move(foundation.receives), std::move(foundation.hosts),
+               places_of(options)},
       hub{connect::Hub::Options{.wait = base::WaitPolicy::blocking()}},
-      places{options.max_clients + joining_places, number},
-      turns{polling, options.max_clients + joining_places,
+      places{places_of(options), number},
+      turns{polling, places_of(options),
             channel_options.endpoint != nullptr && !options.admission.own_domains
                 ? &channel_options.endpoint->protection_domain()
                 : nullptr,
             places},
-      announced{*this},
-      answering{*this, hub},
+      announced{*this, places_of(options)},
+      answering{*this, hub, places_of(options)},
       put_off{*this},
-      rest{*this},
+      rest{*this, places_of(options)},
       clients{*this, std::move(listener)},
       statistics{"message server", figures_of_servers()} {
     arrivals.join_hub();
@@ -125,13 +130,6 @@ Server::State::State(Foundation foundation, connect::Listener listener, ServerOp
 }
 
 Server::State::~State() { clients.end(); }
-
-void Server::State::have_room_for(std::size_t places_in_all) {
-    arrivals.have_room_for(places_in_all);
-    announced.have_room_for(places_in_all);
-    answering.have_room_for(places_in_all);
-    rest.have_room_for(places_in_all);
-}
 
 Server Server::listen(const connect::Address& address, ServerOptions options) {
     const auto anywhere = [](std::size_t) { return std::vector<int>{}; };

@@ -1,7 +1,7 @@
 // The state of a server: its parts, and how a request goes through them. Each part has what it
 // needs to itself, and asks the others for the rest.
 //
-//   Places          who is where, and how often a place was given (peer.hpp: one client)
+//   Places          which client is where, and how often a place was given (peer.hpp: one client)
 //   Turns           whose turn it is: the scan, and where it goes on
 //   Arrivals        clients that the scan does not find by itself: without rings, by SEND, hellos
 //   Announced       requests that the server READs
@@ -30,7 +30,6 @@
 #include "server/answers.hpp"
 #include "server/arrivals.hpp"
 #include "server/clients.hpp"
-#include "server/crowd.hpp"
 #include "server/places.hpp"
 #include "server/put_off_requests.hpp"
 #include "server/rest.hpp"
@@ -63,8 +62,6 @@ struct Server::State : detail::Serving {
     }
     /// Throws Error (invalid_argument): it is another thread's.
     void check_thread(const char* attempted) const;
-    /// There may be so many places. No list of some of them throws from then on.
-    void have_room_for(std::size_t places_in_all);
 
     // --- serving
 
@@ -154,5 +151,38 @@ struct Server::State : detail::Serving {
     void take_fetched(Peer& peer, const SessionHeader& header, std::span<const std::byte> payload,
                       const detail::HandlerRef& handler);
 };
+
+namespace detail {
+/// What the server does with a Request that its handler may not.
+struct RequestAccess {
+    [[nodiscard]] static Request make(Server::State& server, Peer& peer,
+                                      const SessionHeader& header,
+                                      std::span<const std::byte> payload) noexcept {
+        return {&server, &peer, peer.id, header, payload};
+    }
+    [[nodiscard]] static Server::State& server_of(const Request& request) noexcept {
+        return *static_cast<Server::State*>(request.server_);
+    }
+    [[nodiscard]] static Peer& peer_of(const Request& request) noexcept {
+        return *static_cast<Peer*>(request.peer_);
+    }
+    [[nodiscard]] static bool is_answered(const Request& request) noexcept {
+        return request.stage_ == Request::Stage::answered;
+    }
+    static void mark_as_put_off(Request& request, std::uint64_t taken_at) noexcept {
+        request.was_put_off_ = true;
+        request.taken_at_ = taken_at;
+    }
+};
+
+/// Has the handler have it.
+[[gnu::always_inline]] inline void hand_over(Server::State& server, Peer& peer, Request& request,
+                                             const HandlerRef& handler) {
+    handler.call(handler.handler, request);
+    if (!RequestAccess::is_answered(request)) [[unlikely]]
+        (void)server.answering.answer(peer, request.id(), Outcome::dropped, {});
+}
+
+}  // namespace detail
 
 }  // namespace millrace::message
