@@ -92,7 +92,7 @@ TEST_P(Transfers, AreInlinedAndSignaledAsTheirOptionsSay) {
         ClientOptions client_options = options_of_client();
         client_options.endpoint = at_client.endpoint;
         client_options.tuning.carrier = ring::Carrier::post;
-        client_options.posting = chosen.tuning.posting;
+        client_options.tuning.posting = chosen.tuning.posting;
         Client client = join_in_turns(
             server, [&] { return Client::connect(server.address(), client_options, patience()); });
         at_server.posts.clear();
