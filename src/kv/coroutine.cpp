@@ -1,4 +1,4 @@
-// Suspended requests: who waits for an answer, for a place in the window, for a time.
+// Suspended requests: those that wait for an answer, for a place in the window, for a time.
 #include "millrace/kv/coroutine.hpp"
 
 #include <algorithm>
@@ -24,7 +24,7 @@ class AsyncCore final : public message::detail::AwaitingCore {
         watch(client_.descriptor());
     }
 
-    /// Takes everything back that would call this; those who wait do so for ever.
+    /// Takes everything back that would call this; tasks that wait do that for ever.
     void leave() noexcept {
         AwaitingCore::leave();
         while (queued_.first() != nullptr) forget(*queued_.first());
@@ -109,7 +109,7 @@ class AsyncCore final : public message::detail::AwaitingCore {
     };
     using AwaitingCore::watch;
 
-    // --- those who wait
+    // --- tasks that wait
 
     /// Sends one request of it. `full`: there is no room for it now. `empty`: it had none.
     Status submit(Suspended& one) {

@@ -1,15 +1,12 @@
 // Calls that are made again: which, when, and at whose cost.
-#include "millrace/rpc/detail/again.hpp"
+#include "millrace/rpc/detail/client_core.hpp"
 
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
-#include <memory>
 #include <optional>
-#include <utility>
 
 #include "millrace/base/wait.hpp"
-#include "millrace/rpc/detail/client_core.hpp"
 
 namespace millrace::rpc::detail {
 
@@ -97,142 +94,8 @@ std::optional<base::Clock::time_point> ClientCore::again_at(Code code, Attempt& 
     return at;
 }
 
-Status ClientCore::submit_again(std::unique_ptr<AgainCall> call, std::uint64_t& id) {
-    check_thread();
-    AgainCall& its = *call;
-    // Before it is sent: what could not be kept would have nobody to end it.
-    again_.push_back(std::move(call));
-    Status status = Status::closed;
-    try {
-        status = its.send(*this);
-    } catch (...) {
-        (void)take(its);
-        throw;
-    }
-    if (status == Status::ok) {
-        its.first_id = its.id;
-    } else if ((status == Status::closed || status == Status::peer_lost) &&
-               waits_for_connection(its)) {
-        its.first_id = unsent_++;
-        put_off(its, its.due);
-    } else {
-        (void)take(its);
-        return status;
-    }
-    earn();
-    id = its.first_id;
-    return Status::ok;
-}
-
-/// It could not be sent, as the connection has ended. False: it is over.
-bool ClientCore::waits_for_connection(AgainCall& call) {
-    const auto at = again_at(Code::not_sent, call.attempt, call.deadline);
-    if (!at.has_value()) return false;
-    call.due = *at;
-    lose();
-    return true;
-}
-
-void ClientCore::put_off(AgainCall& call, base::Clock::time_point due) noexcept {
-    call.is_put_off = true;
-    call.due = due;
-    ++put_off_;
-    times_.add(call.deadline);
-    times_.no_later_than(due);
-}
-
-bool ClientCore::puts_off(AgainCall& call, Code code) {
-    const auto at = again_at(code, call.attempt, call.deadline);
-    if (!at.has_value()) return false;
-    call.code = code;
-    if (has_ended(code)) lose();
-    put_off(call, *at);
-    return true;
-}
-
-std::unique_ptr<AgainCall> ClientCore::take(AgainCall& call) noexcept {
-    if (call.is_put_off) {
-        call.is_put_off = false;
-        --put_off_;
-        times_.remove(call.deadline);
-    }
-    const auto found = std::find_if(again_.begin(), again_.end(),
-                                    [&](const auto& one) { return one.get() == &call; });
-    std::unique_ptr<AgainCall> taken = std::move(*found);
-    again_.erase(found);
-    return taken;
-}
-
-AgainCall* ClientCore::due_again(base::Clock::time_point now) noexcept {
-    AgainCall* low = nullptr;  // only where no other one is due
-    for (const auto& one : again_) {
-        if (!one->is_put_off) continue;
-        if (one->deadline.point() <= now || one->deadline.cancelled()) return one.get();
-        if (is_lost_ || one->due > now) continue;
-        if (one->priority != Priority::low) return one.get();
-        if (low == nullptr) low = one.get();
-    }
-    return low;
-}
-
-/// Those that were put off, and whose time has come. How many are over by that.
-std::size_t ClientCore::send_again() {
-    constexpr std::chrono::milliseconds room{1};
-    std::size_t ended = 0;
-    const auto now = base::Clock::now();
-    // Whoever is told that a call is over may do anything to the others.
-    while (put_off_ != 0) {
-        AgainCall* const call = due_again(now);
-        if (call == nullptr) break;
-        Code code = call->code;
-        Status status = Status::closed;
-        bool was_tried = false;
-        if (call->deadline.cancelled()) {
-            code = Code::cancelled;
-        } else if (call->deadline.expired()) {
-            ++counts_.timed_out;
-            code = Code::timed_out;
-        } else if (knows(call->attempt)) {
-            status = call->send(*this);
-            was_tried = true;
-        }
-        if (was_tried && (status == Status::closed || status == Status::peer_lost) &&
-            waits_for_connection(*call)) {
-            continue;
-        }
-        if (status == Status::full) {
-            call->due = now + room;
-            continue;
-        }
-        if (status == Status::ok) {
-            call->is_put_off = false;
-            --put_off_;
-            times_.remove(call->deadline);
-            continue;
-        }
-        take(*call)->end(code);
-        ++ended;
-    }
-    return ended;
-}
-
-std::size_t ClientCore::note_vain_attempt() {
-    const std::uint32_t attempts = ++vain_attempts_;
-    retry_at_ = base::Clock::now() + pause_before({.made = attempts});
-    std::size_t ended = 0;
-    // Whoever is told that a call is over may do anything to the others.
-    while (true) {
-        const auto found = std::find_if(again_.begin(), again_.end(), [&](const auto& one) {
-            return one->is_put_off && one->vain_attempts != attempts;
-        });
-        if (found == again_.end()) return ended;
-        AgainCall& call = **found;
-        call.vain_attempts = attempts;
-        if (again_at(Code::not_sent, call.attempt, call.deadline).has_value()) continue;
-        const std::unique_ptr<AgainCall> over = take(call);
-        over->end(over->code);
-        ++ended;
-    }
+void ClientCore::note_vain_attempt() noexcept {
+    retry_at_ = base::Clock::now() + pause_before({.made = ++vain_attempts_});
 }
 
 }  // namespace millrace::rpc::detail

@@ -151,11 +151,11 @@ class AsyncCore final : public message::detail::AwaitingCore {
     /// Who makes another connection.
     struct Connecting {
         base::Cancellation stop;
-        bool is_connected = false;  ///< behind its end
+        bool is_connected = false;  ///< after its end
         std::thread thread;
     };
 
-    /// There is who waits for one.
+    /// Some call waits for one.
     [[nodiscard]] bool wants_connection() const noexcept {
         return queued_.first() != nullptr || !put_off_.empty() || client_.core_->outstanding() != 0;
     }
@@ -227,7 +227,7 @@ class AsyncCore final : public message::detail::AwaitingCore {
     }
     /// Calls that are queued for a connection pay for it as for an attempt of their own.
     void note_vain_attempt() {
-        (void)core().note_vain_attempt();
+        core().note_vain_attempt();
         const std::uint32_t vain = ++vain_attempts_;
         for (SuspendedCall* call = queued_.first(); call != nullptr;) {
             SuspendedCall& one = *call;
@@ -394,7 +394,7 @@ class AsyncCore final : public message::detail::AwaitingCore {
     void link(SuspendedCall& call) noexcept {
         call.state_ = SuspendedCall::State::queued;
         queued_until_ = std::min(queued_until_, call.deadline().point());
-        // Those of low priority stand behind all others.
+        // Those of low priority stand after all others.
         const bool is_low = call.priority_ == Priority::low;
         queued_.insert(call, is_low ? nullptr : first_low_);
         if (is_low && first_low_ == nullptr) first_low_ = &call;
@@ -406,7 +406,7 @@ class AsyncCore final : public message::detail::AwaitingCore {
 
     Client client_;
     message::detail::AwaitingList<SuspendedCall> queued_;  ///< for a place in the window
-    SuspendedCall* first_low_ = nullptr;  ///< of low priority: all behind it are
+    SuspendedCall* first_low_ = nullptr;  ///< of low priority: all after it are
     std::uint32_t others_sent_ = 0;       ///< while one of low priority waited for its turn
     /// None of these is over before, by its deadline.
     Time queued_until_ = Time::max();

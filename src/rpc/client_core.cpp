@@ -11,7 +11,6 @@
 #include <fmt/format.h>
 
 #include "millrace/base/wait.hpp"
-#include "millrace/rpc/detail/again.hpp"
 
 namespace millrace::rpc::detail {
 
@@ -159,12 +158,6 @@ void ClientCore::end_all(Code code) {
     for (Record& record : pending_.all()) {
         if (record.is_taken()) end(record, code);
     }
-    // What is made again waits for another connection.
-    while (put_off_ != 0 && !is_lost_) {
-        const auto one = std::find_if(again_.begin(), again_.end(),
-                                      [](const auto& each) { return each->is_put_off; });
-        take(**one)->end(code);
-    }
 }
 
 std::size_t ClientCore::expire() {
@@ -182,13 +175,7 @@ std::size_t ClientCore::expire() {
             ++ended;
         }
     }
-    if (put_off_ != 0) ended += send_again();
     times_.clear();
-    for (const auto& one : again_) {
-        if (!one->is_put_off) continue;
-        times_.no_later_than(one->deadline.point());
-        if (!is_lost_) times_.no_later_than(one->due);
-    }
     for (const Record& record : pending_.all()) {
         if (record.is_taken()) times_.no_later_than(record.deadline.point());
     }
@@ -249,23 +236,7 @@ Status ClientCore::wait(const base::Deadline& deadline) {
         } else if (times_.has_cancellable()) {
             limit = limit.no_later_than(base::Clock::now() + slice);
         }
-        Status status = Status::timed_out;
-        if (pending_.used() != 0) {
-            const std::size_t before = outstanding();
-            status = look([&](auto&& taken) { return messages_.wait(taken, limit); });
-            // What is made again waits for another connection; the others have been told.
-            if (is_lost_ && put_off_ != 0 && status != Status::ok) {
-                if (outstanding() < before) return Status::ok;
-                if (status != Status::cancelled) status = Status::timed_out;
-            }
-        } else if (is_lost_ && base::Clock::now() >= retry_at_) {
-            status = connect_anew(limit);
-        } else {  // until what is put off is due
-            base::NapParker nap;
-            status = base::wait_until([] { return false; },
-                                      is_lost_ ? limit.no_later_than(retry_at_) : limit,
-                                      options_.messages.wait, nap);
-        }
+        Status status = look([&](auto&& taken) { return messages_.wait(taken, limit); });
         if (procedures_.needs_table() && !is_lost_) read_table(deadline);
         // What was cancelled may be the calls, and not the wait.
         if (status == Status::cancelled && !deadline.cancelled()) status = Status::timed_out;
@@ -281,13 +252,6 @@ bool ClientCore::cancel(std::uint64_t id) {
 }
 
 bool ClientCore::take_back(std::uint64_t id) {
-    const auto again = std::find_if(again_.begin(), again_.end(),
-                                    [id](const auto& one) { return one->first_id == id; });
-    if (again != again_.end()) {
-        const std::unique_ptr<AgainCall> call = take(**again);
-        id = call->id;
-        if (pending_.find(id) == nullptr) return true;  // it was put off
-    }
     Record* const record = pending_.find(id);
     if (record == nullptr) return false;
     cancel_message(id);
@@ -324,23 +288,8 @@ void ClientCore::take_table_anew(std::vector<ProcedureReport> table) {
     ++counts_.reconnected;
     is_lost_ = false;
     vain_attempts_ = 0;
-    if (put_off_ != 0) times_.no_later_than(base::Clock::time_point::min());  // some may be due
     ++counts_.tables;
     procedures_.take(std::move(table));
-}
-
-/// For those that are put off. `timed_out`: something of that may be over.
-Status ClientCore::connect_anew(const base::Deadline& deadline) {
-    try {
-        const Status status = reconnect(deadline);
-        if (status == Status::cancelled) return status;
-        if (status == Status::ok || status == Status::timed_out) return Status::timed_out;
-    } catch (const base::Error& error) {
-        if (error.code() == base::ErrorCode::cancelled) return Status::cancelled;
-        // Nobody listened for so long, and that is no answer.
-        if (deadline.expired()) return Status::timed_out;
-    }
-    return note_vain_attempt() != 0 ? Status::ok : Status::timed_out;
 }
 
 void ClientCore::go_away() noexcept {

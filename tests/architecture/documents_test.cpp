@@ -175,7 +175,9 @@ TEST(Headers, OfMessagesHaveExamplesThatAreCompiled) {
         if (pieces.empty()) {
             // It has no class or function but those of the library itself.
             const std::set<std::string> for_the_library{"held_bytes.hpp", "in_place.hpp"};
-            EXPECT_TRUE(for_the_library.contains(file.filename().string())) << file;
+            EXPECT_TRUE(file.parent_path().filename() == "detail" ||
+                        for_the_library.contains(file.filename().string()))
+                << file;
             continue;
         }
         ++examples;

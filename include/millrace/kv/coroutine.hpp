@@ -195,7 +195,7 @@ class AsyncClient {
     AsyncClient& operator=(AsyncClient&&) noexcept;
     ~AsyncClient();
 
-    /// Result of any command. `take(std::span<const std::byte>)` gets what the answer says behind
+    /// Result of any command. `take(std::span<const std::byte>)` gets what the answer says after
     /// its code, in place, if that is `ok`; it must not use this client, and what it throws comes
     /// out of the co_await.
     template <class Take>
@@ -236,8 +236,8 @@ class AsyncClient {
     [[nodiscard]] auto ping(const base::Deadline& deadline) {
         return call(Command::ping, {}, Nothing{}, deadline);
     }
-    /// Status, as Client::multi_get, beside other requests of this client, which have their turns
-    /// between those of a long list. `take(index, const Result&, std::span<const std::byte>)` gets
+    /// Status, as Client::multi_get, while other requests of this client have their turns between
+    /// those of a long list. `take(index, const Result&, std::span<const std::byte>)` gets
     /// values in place, must not use this client, and ends it by throwing.
     template <class Take>
     [[nodiscard]] detail::MultiGetAwaiter<Take> multi_get(

@@ -39,7 +39,7 @@ struct DoorOptions {
     std::optional<connect::Address> resp{};
     /// Where clients of memcached come; none: nowhere.
     std::optional<connect::Address> memcached{};
-    /// What such a client has to say before all else, by AUTH or HELLO, or by a `set` of "default"
+    /// What a client has to say there before all else, by AUTH or HELLO, or by a `set` of "default"
     /// and it; none: nothing. It travels as it is, and so does all that follows: who can listen in
     /// knows it.
     connect::Secret password{};

@@ -170,7 +170,7 @@ class Client : public Requester<Client> {
     /// next. It must not use this client.
     template <class Take>
     BatchResult poll_all(Take&& take);
-    /// Has the processor fetch the next answers ahead: at the first call behind a poll() what tells
+    /// Has the processor fetch the next answers ahead: at the first call after a poll() what tells
     /// of them, and at the second, if they have come, all of their lines. Changes nothing that a
     /// program could see but time. See prefetch_next().
     void prefetch() noexcept;
@@ -199,8 +199,8 @@ class Client : public Requester<Client> {
     base::Status close(const base::Deadline& deadline);
 
     /// For a program's own loop: readable means, call poll(). It stays readable until poll() has
-    /// answered `empty`. Another one behind reconnect(). Not for EPOLLET (docs/loops.md). Throws
-    /// Error (resource_exhausted).
+    /// answered `empty`. After reconnect() it is another one. Not for EPOLLET (docs/loops.md).
+    /// Throws Error (resource_exhausted).
     [[nodiscard]] int descriptor();
 
     [[nodiscard]] ClientStats stats() const noexcept;

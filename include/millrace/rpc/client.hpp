@@ -7,8 +7,9 @@
 //     if (client.submit<Get>({.key = 7}, take, deadline) != base::Status::ok) …
 //     while (client.wait(deadline) == base::Status::ok) {}      // calls what has its answer
 //
-// Right after it has connected, a client asks the server for its table of procedures; whoever uses
-// one that is not there, or that means something else, learns so then, and not by its first call.
+// Right after it has connected, a client asks the server for its table of procedures; a
+// program that uses one that is not there, or that means something else, learns that then, and not
+// by its first call.
 // coroutine.hpp has calls for coroutines.
 #pragma once
 
@@ -27,7 +28,6 @@
 #include "millrace/connect/address.hpp"
 #include "millrace/message/client.hpp"
 #include "millrace/rpc/client_options.hpp"
-#include "millrace/rpc/detail/again.hpp"
 #include "millrace/rpc/detail/client_core.hpp"
 #include "millrace/rpc/detail/record.hpp"
 #include "millrace/rpc/head.hpp"
@@ -43,8 +43,8 @@ namespace millrace::rpc {
 class Client {
   public:
     /// Connects, asks for the table, and finds each of the procedures in it. Throws Error as
-    /// message::Client::connect; as use(); protocol: it is no rpc server; invalid_argument: a
-    /// design with a dispatcher, and none is named; as Profile::built_in.
+    /// message::Client::connect; as use(); protocol: it is another kind of server;
+    /// invalid_argument: a design with a dispatcher, and none is named; as Profile::built_in.
     template <Procedure... P>
     [[nodiscard]] static Client connect(const connect::Address& address, ClientOptions options,
                                         const base::Deadline& deadline) {
@@ -130,10 +130,9 @@ class Client {
     /// Sends the request, and calls `callback(Result<Response>)` once, from poll(), wait() or
     /// close(), which may make further calls. `ok`; `full`: as many as the window allows have no
     /// answer, or the server's ring has no room; `timed_out`: the deadline has passed; `too_large`,
-    /// `closed`, `peer_lost`: it was not sent, and `callback` is not called. Never blocks. Made
-    /// again only where CallOptions::again says so: else the callback gets the code. Such a call
-    /// is taken (`ok`) where the connection has ended, too, and waits for another one. Callback and
-    /// Result<Response> together take at most 176 bytes, or they are allocated. Throws as call().
+    /// `closed`, `peer_lost`: it was not sent, and `callback` is not called. Never blocks. Nothing is
+    /// made again: the callback gets the code. Callback and Result<Response> together take at most
+    /// 176 bytes, or they are allocated. Throws as call().
     template <UnaryProcedure P, class Callback>
     base::Status submit(const typename P::Request& request, Callback callback,
                         const base::Deadline& deadline, const CallOptions& options = {},
@@ -141,8 +140,7 @@ class Client {
         return submit_by<P>(request, std::move(callback), deadline, options, false, id);
     }
     /// The same, waiting for room until the deadline. Callbacks are called later, by poll() and
-    /// wait(). `full`: answers to as many calls as the window allows lie there already. With
-    /// CallOptions::again it does not wait.
+    /// wait(). `full`: answers to as many calls as the window allows lie there already.
     template <UnaryProcedure P, class Callback>
     base::Status submit_or_wait(const typename P::Request& request, Callback callback,
                                 const base::Deadline& deadline, const CallOptions& options = {},
@@ -151,13 +149,12 @@ class Client {
     }
     /// Calls the callback of one answer, or of what is over by its deadline (Code::timed_out,
     /// Code::cancelled). `ok`; `empty`; `closed`, `peer_lost`: nothing more comes, and what had no
-    /// answer was told so, unless the session resumes, or it is made again: that waits for wait()
-    /// or reconnect(). Never blocks. Throws what a callback throws.
+    /// answer was told that, unless the session resumes. Never blocks. Throws what a callback
+    /// throws.
     base::Status poll();
-    /// The same, waiting for one, and connecting anew for what is made again. `timed_out`,
-    /// `cancelled`. With nothing outstanding, `empty`: at once, or, where the last submit() was
-    /// `full`, once there is room for it. Throws Error, too, where a session
-    /// that resumes has come to a server that lacks a procedure.
+    /// The same, waiting for one. `timed_out`, `cancelled`. With nothing outstanding, `empty`: at
+    /// once, or, where the last submit() was `full`, once there is room for it. Throws Error, too,
+    /// where a session that resumes has come to a server that lacks a procedure.
     base::Status wait(const base::Deadline& deadline);
     /// The call is not wanted any more: its callback is destroyed and never called, and the server
     /// is told (Reply::is_wanted). False: there is no such call without an answer.
@@ -220,14 +217,6 @@ class Client {
                            std::uint64_t* id) {
         using Submitted = detail::Submitted<Owned<typename P::Response>, Callback>;
         std::uint64_t number = 0;
-        if (options.again) [[unlikely]] {
-            const base::Status status =
-                core_->submit_again(std::make_unique<detail::Again<P, Callback>>(
-                                        request, std::move(callback), deadline, options),
-                                    number);
-            if (status == base::Status::ok && id != nullptr) *id = number;
-            return status;
-        }
         const base::Status status = detail::submit<P>(
             *core_, request, deadline, options, waits, number,
             [&](detail::Record& record) { Submitted::put(record, std::move(callback)); });

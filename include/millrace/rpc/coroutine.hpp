@@ -255,8 +255,8 @@ class AsyncClient {
     AsyncClient& operator=(AsyncClient&&) noexcept;
     ~AsyncClient();
 
-    /// co_await: Result<Response>. While the window is full, the call waits for its turn: behind
-    /// those of its priority that wait, and one of Priority::low behind all others, of which each
+    /// co_await: Result<Response>. While the window is full, the call waits for its turn: after
+    /// those of its priority that wait, and one of Priority::low after all others, of which each
     /// 16 are followed by one of low priority. It is
     /// over by its deadline (Code::timed_out, or Code::late: it was not sent) or cancellation, and
     /// made again until then as RetryPolicy says, by another connection if need be. What a request

@@ -3,23 +3,21 @@
 // client_session.cpp; beneath it: requests.hpp.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <span>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "batch.hpp"
+#include "client/kept_answers.hpp"
 #include "client/requests.hpp"
 
 namespace millrace::message {
 
-class Answers : public Requests {
+class ClientAnswers : public ClientRequests {
   public:
-    using Requests::Requests;
+    using ClientRequests::ClientRequests;
 
     // --- finding the next one
 
@@ -87,8 +85,7 @@ class Answers : public Requests {
     bool keep_one() {
         Answer answer;
         if (look_at_line(answer) != base::Status::ok) return false;
-        kept_.push_back(
-            {answer.id, answer.outcome, {answer.payload.begin(), answer.payload.end()}});
+        kept_.keep(answer.id, answer.outcome, {answer.payload.begin(), answer.payload.end()});
         if (handed_out_ == in_batch) {
             pass_in_batch(answer.id);
         } else {
@@ -140,10 +137,9 @@ class Answers : public Requests {
         }
     }
     bool cancel(std::uint64_t id) {
-        const auto found =
-            std::find_if(kept_.begin(), kept_.end(), [&](const Kept& one) { return one.id == id; });
-        if (found != kept_.end()) {
-            kept_.erase(found);
+        const std::size_t index = kept_.find(id);
+        if (index != kept_.size()) {
+            kept_.erase(index);
             ++counts.unwanted;
             return true;
         }
@@ -155,7 +151,9 @@ class Answers : public Requests {
         }
         return true;
     }
-    [[nodiscard]] std::size_t outstanding() const noexcept { return calls.wanted() + kept_.size(); }
+    [[nodiscard]] std::size_t outstanding() const noexcept {
+        return calls.wanted() + kept_.size();
+    }
 
     // --- the end of a channel, or of the session
 
@@ -170,7 +168,7 @@ class Answers : public Requests {
     void lose_session() {
         while (calls.open() != 0) {
             const std::uint64_t id = calls.lowest();
-            if (calls.drop_lowest()) kept_.push_back({id, Outcome::session_lost, {}});
+            if (calls.drop_lowest()) kept_.keep(id, Outcome::session_lost, {});
         }
     }
     /// In a child made by fork. Its session is the parent's, too.
@@ -181,12 +179,6 @@ class Answers : public Requests {
     }
 
   private:
-    /// An answer that came while another one was waited for, or that never will.
-    struct Kept {
-        std::uint64_t id = 0;
-        Outcome outcome = Outcome::ok;
-        std::vector<std::byte> payload{};
-    };
     static constexpr std::size_t in_line = ~std::size_t{0};
     static constexpr std::size_t in_batch = in_line - 1;
     static constexpr std::size_t nothing = in_line - 2;  ///< what was handed out was passed
@@ -201,14 +193,12 @@ class Answers : public Requests {
         if (is_copy) [[unlikely]]
             return ended;
         handed_out_ = index;
-        answer = {kept_[index].id, kept_[index].outcome, kept_[index].payload};
+        answer = kept_.at(index);
         return base::Status::ok;
     }
     [[gnu::noinline, gnu::cold]] bool finds_kept(std::uint64_t id, Answer& answer) noexcept {
-        for (std::size_t i = 0; i != kept_.size(); ++i) {
-            if (kept_[i].id == id) return look_at_kept(i, answer) == base::Status::ok;
-        }
-        return false;
+        const std::size_t index = kept_.find(id);
+        return index != kept_.size() && look_at_kept(index, answer) == base::Status::ok;
     }
     [[gnu::always_inline]] base::Status look_at_line(Answer& answer) {
         if (several_.is_open()) [[unlikely]] {
@@ -271,7 +261,7 @@ class Answers : public Requests {
     /// What else is due when there is no answer.
     void look_after_line() {
         if (is_batching()) [[unlikely]]
-            send_several();
+            send_batch();
         if (!line.is_clear()) [[unlikely]]
             (void)line->flush();
         if (byte.is_owed()) [[unlikely]]
@@ -281,8 +271,8 @@ class Answers : public Requests {
     }
     /// A look that has found nothing in the ring would see to nothing else.
     [[nodiscard, gnu::always_inline]] bool has_nothing_to_do() noexcept {
-        return !is_batching() && !byte.is_owed() && ring()->is_clear() && !ring()->keeps_memory() &&
-               ring()->counts_vain_look();
+        return !is_batching() && !byte.is_owed() && ring()->is_clear() &&
+               !ring()->keeps_memory() && ring()->counts_vain_look();
     }
 
     // --- several in one message
@@ -357,7 +347,7 @@ class Answers : public Requests {
             }
         }
     }
-    /// Goes on behind an answer that is not wanted. False: it is none to any request.
+    /// Passes over an answer that is not wanted. False: it answers no request.
     bool passes_in_batch(const EntryHead& head) noexcept {
         const std::uint64_t id = number_of(head);
         const bool is_open = calls.is_open(id);
@@ -382,7 +372,7 @@ class Answers : public Requests {
     [[gnu::noinline]] void pass_other() noexcept {
         if (handed_out_ == in_batch) [[likely]]
             return pass_in_batch(current_);
-        kept_.erase(kept_.begin() + static_cast<std::ptrdiff_t>(handed_out_));
+        kept_.erase(handed_out_);
     }
     [[gnu::noinline]] base::Status look_slowly(Answer& answer) {
         const base::Status status = kept_.empty() ? look_at_line(answer) : look_at_kept(0, answer);
@@ -390,7 +380,8 @@ class Answers : public Requests {
         if (status == base::Status::ok) counts.bytes_received += answer.payload.size();
         return status;
     }
-    [[gnu::noinline]] base::Status look_for_several_slowly(Answer& answer, detail::AnswerRun& run) {
+    [[gnu::noinline]] base::Status look_for_several_slowly(Answer& answer,
+                                                           detail::AnswerRun& run) {
         const base::Status status = kept_.empty() ? look_at_line(answer) : look_at_kept(0, answer);
         current_ = answer.id;
         if (status != base::Status::ok) return status;
@@ -419,7 +410,7 @@ class Answers : public Requests {
     std::uint64_t counts_from_ = 0;     ///< the number from which their heads count
     std::size_t handed_out_ = in_line;  ///< which one of kept_, otherwise
     std::uint64_t current_ = 0;         ///< the number of what was handed out
-    std::deque<Kept> kept_;
+    KeptAnswers kept_;
 };
 
 }  // namespace millrace::message

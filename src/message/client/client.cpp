@@ -39,7 +39,7 @@ Status Client::claim(std::size_t size, std::span<std::byte>& room) {
 Status Client::claim(std::size_t size, std::span<std::byte>& room, const Deadline& deadline) {
     return state_->wait_for(Status::full, deadline, [&] {
         const Status status = claim(size, room);
-        // Answers are what makes room in a window; and what came before the end is behind none.
+        // Answers make room in a window, and those that came before the end are to be handed out.
         if (status == Status::full || status == Status::closed || status == Status::peer_lost) {
             while (state_->keep_one()) {
             }

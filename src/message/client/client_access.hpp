@@ -1,4 +1,4 @@
-// The state of a Client, for the rest of this folder and for tests.
+// The state of a Client, for the dispatcher's way to it (client_rest.hpp) and for tests.
 #pragma once
 
 #include "lane/ring_lane.hpp"

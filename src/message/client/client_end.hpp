@@ -34,7 +34,7 @@ struct ClientEnd {
     CallWindow calls;
     std::uint64_t max_request = 0;
     base::Status ended = base::Status::ok;
-    bool awaits_in_ring = false;  ///< answers: into a ring, and not by SEND
+    bool awaits_in_ring = false;  ///< answers: by neither SEND nor a lane without rings
     bool takes_batches = false;   ///< both ends send them
     bool is_copy = false;         ///< the client is of the parent of this process
     ClientStats counts;

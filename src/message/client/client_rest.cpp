@@ -16,22 +16,22 @@ namespace {
 
 }  // namespace
 
-bool ClientRest::has_room(Client& client, std::size_t lacking) {
-    Client::State& its = ClientAccess::state(client);
-    return !its.calls.is_full() && its.line.is_clear() && its.ring()->finds_room(lacking);
-}
-
-bool ClientRest::has_news(Client& client, std::size_t lacking) {
-    Client::State& its = ClientAccess::state(client);
-    if (its.ring()->has_news() || its.line->fetch_is_due()) return true;
-    return lacks_room(its, lacking) && its.ring()->finds_room(lacking);
-}
-
 int ClientRest::watch(Client& client, std::chrono::nanoseconds spin) {
     return ClientAccess::ring(client).watch(spin);
 }
 
-void ClientRest::unwatch(Client& client) { ClientAccess::ring(client).unwatch(); }
+void ClientRest::unwatch(Client& client) noexcept { ClientAccess::ring(client).unwatch(); }
+
+bool ClientRest::has_room(Client& client, std::size_t lacking) {
+    const Client::State& its = ClientAccess::state(client);
+    return !its.calls.is_full() && its.line.is_clear() && its.ring()->finds_room(lacking);
+}
+
+bool ClientRest::has_news(Client& client, std::size_t lacking) {
+    const Client::State& its = ClientAccess::state(client);
+    return its.ring()->has_news() || its.ring()->fetch_is_due() ||
+           (lacks_room(its, lacking) && its.ring()->finds_room(lacking));
+}
 
 void ClientRest::begin(Client& client, std::size_t lacking) {
     const bool lacks = lacks_room(ClientAccess::state(client), lacking);

@@ -11,14 +11,14 @@
 namespace millrace::message::detail {
 
 struct ClientRest {
+    /// Readable when there is news after begin(). Throws Error as RingLane::watch.
+    [[nodiscard]] static int watch(Client& client, std::chrono::nanoseconds spin);
+    static void unwatch(Client& client) noexcept;
     /// A request that found no room, and would be `lacking` bytes with its head, could be sent now.
     [[nodiscard]] static bool has_room(Client& client, std::size_t lacking);
     /// poll() would find something, or has_room(). `lacking`: 0 of a client for which no request
     /// waits.
     [[nodiscard]] static bool has_news(Client& client, std::size_t lacking);
-    /// What is readable when the server rings, until unwatch(). Throws Error as RingLane::watch.
-    [[nodiscard]] static int watch(Client& client, std::chrono::nanoseconds spin);
-    static void unwatch(Client& client);
     /// From here to end() the server rings for what has_news() would say.
     static void begin(Client& client, std::size_t lacking);
     static void end(Client& client);

@@ -104,8 +104,8 @@ void Client::State::connect(const Deadline& deadline) {
     const ChannelOptions channel = channel_options();
     message::check(channel);
     check_slots("make a message client", options.tuning.slot_bytes);
-    connect::LinkOptions link =
-        link_options(channel, {std::string{options.tuning.service}, server_service.version});
+    connect::LinkOptions link = link_options(
+        channel, {std::string{options.tuning.service}, server_service.version});
     link.protocol = options.protocol;
     link.transport = options.transport;
     // Nobody else knows the session.
@@ -177,7 +177,7 @@ Welcome Client::State::join(const Deadline& deadline) {
     return *welcome;
 }
 
-bool Answers::take_other(std::span<const std::byte> message) {
+bool ClientAnswers::take_other(std::span<const std::byte> message) {
     SessionHeader header;
     std::span<const std::byte> payload;
     if (!parse_here(message, header, payload)) return false;
@@ -185,7 +185,8 @@ bool Answers::take_other(std::span<const std::byte> message) {
     return header.kind == SessionKind::answer_by_read && take_announcement(header, payload);
 }
 
-bool Answers::take_announcement(const SessionHeader& header, std::span<const std::byte> payload) {
+bool ClientAnswers::take_announcement(const SessionHeader& header,
+                                      std::span<const std::byte> payload) {
     const std::optional<Announcement> from = line->announced(payload);
     if (!from.has_value() || from->length > options.max_answer_bytes) return false;
     const bool was_answered = is_of_before(header);
@@ -204,23 +205,23 @@ bool Answers::take_announcement(const SessionHeader& header, std::span<const std
 
 void Client::State::take_welcome(const Welcome& welcome) {
     welcomed = welcome;
-    const bool has_ring = ring() != nullptr;
+    const bool has_rings = ring() != nullptr;
     ended = Status::ok;
     why_failed.clear();
     max_request = welcome.max_request;
-    if (!has_ring) {
+    if (!has_rings) {
         max_request =
             std::min<std::uint64_t>(max_request, NetworkLane::largest_message - session_head_bytes);
     }
-    if (welcome.reads_large && options.tuning.large.allowed && has_ring) {
+    if (welcome.reads_large && options.tuning.large.allowed && has_rings) {
         ring()->agree(options.tuning.large, RingLane::Excess::in_pieces);
     }
-    awaits_in_ring = has_ring && options.answers == Transfer::write;
-    turns.begin(has_ring);
-    note_batches(welcome.batches && has_ring);
+    awaits_in_ring = has_rings && options.answers == Transfer::write;
+    turns.begin(has_rings);
+    note_batches(welcome.batches && has_rings);
     // Requests by SEND are found by their completions.
     byte.reset(welcome.polling == Polling::dense && options.requests == Transfer::write &&
-               has_ring);
+               has_rings);
     if (byte.exists()) byte.find(*ring(), welcomed);
     const bool is_first = session.is_none();
     session = welcome.session;
@@ -300,7 +301,7 @@ std::string Client::explain() const {
                     client.options.requests == Transfer::send ? ", which completions stand in for"
                     : !client.byte.exists()                   ? ""
                     : client.byte.is_stored()                 ? ", whose byte is stored to"
-                                              : ", whose byte is one more WRITE for each request");
+                                            : ", whose byte is one more WRITE for each request");
     return text;
 }
 

@@ -2,10 +2,10 @@
 // other, and how its session begins, goes on over another channel, and ends. Used by client.cpp
 // (the public calls) and client_session.cpp (the session).
 //
-//   Client::State   waits, connects, resumes, closes
-//   Answers         answers.hpp       finds answers and hands them out
-//   Requests        requests.hpp      sends requests, one by one or laid in batches
-//   ClientEnd       client_end.hpp    what these share: the lane, CallWindow, ServerByte
+//   Client::State                     waits, connects, resumes, closes
+//   ClientAnswers    answers.hpp      finds answers and hands them out
+//   ClientRequests   requests.hpp     sends requests, one by one or laid in batches
+//   ClientEnd        client_end.hpp   what these share: the lane, CallWindow, ServerByte
 #pragma once
 
 #include <chrono>
@@ -30,8 +30,8 @@ namespace millrace::message {
 /// anyhow.
 class WaitTurns {
   public:
-    /// Without rings each wait takes long enough for a look at the clock; with them most do not.
-    void begin(bool has_ring) noexcept { waits_between_ = has_ring ? 7 : 0; }
+    /// By rings most waits do not take long enough for a look at the clock.
+    void begin(bool has_rings) noexcept { waits_between_ = has_rings ? 7 : 0; }
     /// A wait begins.
     [[gnu::always_inline]] void count(const base::WaitPolicy& policy) noexcept {
         if ((++waits_ & waits_between_) == 0 && policy.yield.count() != 0) end_if_due();
@@ -59,9 +59,9 @@ class WaitTurns {
     std::uint64_t seen_ = 0;  ///< ticks
 };
 
-struct Client::State : Answers {
+struct Client::State : ClientAnswers {
     State(const connect::Address& its_server, ClientOptions chosen)
-        : Answers{its_server, std::move(chosen)} {}
+        : ClientAnswers{its_server, std::move(chosen)} {}
 
     /// Waits for what `attempt()` answers, as long as that is `again`. A session that resumes is
     /// resumed meanwhile.

@@ -16,7 +16,7 @@
 namespace millrace::message {
 
 /// How long a request is waited for, and from when on its server counts that (RequestOptions).
-struct Limit {
+struct RequestLimit {
     base::Clock::time_point point = base::Clock::time_point::max();
     base::Clock::time_point told_from = base::Clock::time_point::min();
 
@@ -34,7 +34,7 @@ struct Limit {
 
 struct RequestCopy {
     std::uint16_t procedure = 0;
-    Limit limit{};
+    RequestLimit limit{};
     std::vector<std::byte> payload{};
 };
 

@@ -12,17 +12,17 @@
 
 #include "batch.hpp"
 #include "client/client_end.hpp"
-#include "client/request_copies.hpp"
 #include "millrace/message/in_place.hpp"
+#include "client/request_copies.hpp"
 
 namespace millrace::message {
 
-class Requests : public ClientEnd {
+class ClientRequests : public ClientEnd {
   public:
     using ClientEnd::ClientEnd;
     using Call = detail::CallState;
 
-    /// Behind the first welcome: for so many requests at a time.
+    /// After the first welcome: for so many requests at a time.
     void make_window() {
         calls.set_up(options.window);
         if (options.resumes) copies_.set_up(calls.places());
@@ -33,8 +33,8 @@ class Requests : public ClientEnd {
     [[gnu::noinline]] base::Status submit(std::span<const std::byte> request, std::uint64_t& id,
                                           const RequestOptions& said) {
         if (ended != base::Status::ok || request.size() > max_request || calls.is_full() ||
-            ring() == nullptr || ring()->try_send(head_of(said), request) != base::Status::ok)
-            [[unlikely]]
+            ring() == nullptr ||
+            ring()->try_send(head_of(said), request) != base::Status::ok) [[unlikely]]
             return submit_alone(request, id, said);
         note_submitted(request, id, said);
         return base::Status::ok;
@@ -42,8 +42,9 @@ class Requests : public ClientEnd {
     /// The same while requests are laid in batches: a short one, which calls nobody.
     [[gnu::noinline]] base::Status submit_quickly(std::span<const std::byte> request,
                                                   std::uint64_t& id, const RequestOptions& said) {
-        if (!laid_.takes_quickly(request.size()) || ended != base::Status::ok || calls.is_full() ||
-            said.deadline.point() != base::Clock::time_point::max()) [[unlikely]] {
+        if (!laid_.takes_quickly(request.size()) || ended != base::Status::ok ||
+            calls.is_full() || said.deadline.point() != base::Clock::time_point::max())
+            [[unlikely]] {
             return submit_in_batch(request, id, said);
         }
         id = calls.add();
@@ -138,7 +139,7 @@ class Requests : public ClientEnd {
         lays_batches_ = gathers_;
         if (ended == base::Status::ok) send_batch();
     }
-    /// Behind a welcome. What is stored is there at once, one by one: nothing is to be gathered.
+    /// After a welcome. What is stored is there at once, one by one: nothing is to be gathered.
     void note_batches(bool both_ends_take_them) noexcept {
         takes_batches = both_ends_take_them;
         gathers_ = takes_batches && options.gathers_requests && !ring()->stores();
@@ -157,8 +158,8 @@ class Requests : public ClientEnd {
         }
         const std::size_t left = calls.most() - calls.open();
         room.at = place - entry_head_bytes;
-        room.count =
-            laid_.fits(size, std::min({count, left, std::size_t{most_in_batch} - laid_.count()}));
+        room.count = laid_.fits(
+            size, std::min({count, left, std::size_t{most_in_batch} - laid_.count()}));
         room.head = EntryHead{.what = said.procedure, .number = limit_of(said)}.word();
         return base::Status::ok;
     }
@@ -259,7 +260,7 @@ class Requests : public ClientEnd {
         return base::Status::ok;
     }
     [[nodiscard]] static std::uint32_t limit_of(const RequestOptions& said) noexcept {
-        return Limit{said.deadline.point(), said.told_from}.in_us();
+        return RequestLimit{said.deadline.point(), said.told_from}.in_us();
     }
     [[nodiscard, gnu::always_inline]] SessionHead head_of(const RequestOptions& said) noexcept {
         return pack(SessionHeader{.id = calls.next(),
@@ -300,7 +301,7 @@ class Requests : public ClientEnd {
         return base::Status::ok;
     }
     /// Where the next request of `size` bytes goes; null: `status` says why, `too_large`: it is to
-    /// go by itself, behind what was laid, which is sent.
+    /// go by itself, after what was laid, which is sent.
     [[gnu::always_inline]] std::byte* place_in_batch(std::size_t size, base::Status& status) {
         std::byte* const place = laid_.place_for(size);
         if (place != nullptr) [[likely]]
@@ -318,7 +319,7 @@ class Requests : public ClientEnd {
                    options.resumes ? std::nullopt
                                    : std::optional<std::size_t>{
                                          std::min<std::uint64_t>(max_request, longest_short)});
-        // Room was found, and a look is to come that sends what is laid there.
+        // A program's loop is to come here once more: its look sends what is laid.
         ring()->note_room();
         return laid_.place_for(size);
     }

@@ -13,6 +13,7 @@
 #include "millrace/base/status.hpp"
 #include "millrace/message/session.hpp"
 #include "millrace/verbs/memory.hpp"
+#include "millrace/verbs/work_request.hpp"
 
 namespace millrace::message {
 
@@ -32,16 +33,16 @@ class ServerByte {
         stored_ = nullptr;
     }
     /// Where `welcome` says. Precondition: exists().
-    void find(RingLane& ring, const Welcome& welcome) {
+    void find(RingLane& lane, const Welcome& welcome) {
         remote_ = {welcome.mailbox, welcome.mailbox_rkey};
-        stored_ = ring.map(remote_);
+        stored_ = lane.map(remote_);
         if (stored_ != nullptr) return;
         source_ =
-            ring.link().protection_domain().allocate(sizeof(std::uint64_t), verbs::Access::none);
+            lane.link().protection_domain().allocate(sizeof(std::uint64_t), verbs::Access::none);
         *source_.data() = std::byte{1};
     }
     /// Sets the byte, after what was sent.
-    void tell(RingLane& ring) noexcept {
+    void tell(RingLane& lane) noexcept {
         if (stored_ != nullptr) [[likely]] {
             base::telling_peers();
             std::atomic_ref<std::uint8_t>{*reinterpret_cast<std::uint8_t*>(stored_.get())}.store(
@@ -49,7 +50,7 @@ class ServerByte {
             return;
         }
         const ibv_sge one = source_.slice(0, 1);
-        is_owed_ = ring.write_byte(one, remote_) == base::Status::full;
+        is_owed_ = lane.write_byte(one, remote_) == base::Status::full;
     }
 
   private:

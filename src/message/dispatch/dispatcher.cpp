@@ -1,5 +1,5 @@
-// Dispatcher: who comes, how it waits, and how it ends. Its turns: dispatcher_turn.cpp. What it
-// shares with a port: port_state.hpp.
+// Dispatcher: how ports and servers join it, how it waits, and how it ends. Its turns:
+// dispatcher_turn.cpp. What it shares with a port: port_state.hpp.
 #include "millrace/message/dispatcher.hpp"
 
 #include <algorithm>
@@ -15,9 +15,7 @@
 
 #include "client/client_rest.hpp"
 #include "dispatch/dispatcher_state.hpp"
-#include "millrace/base/placement.hpp"
 #include "millrace/base/wait.hpp"
-#include "millrace/connect/readiness.hpp"
 
 namespace millrace::message {
 
@@ -31,8 +29,9 @@ Dispatcher::State::Server::Server(Client connected, const connect::Address& its_
                                   std::chrono::nanoseconds spin)
     : client{std::move(connected)},
       address{its_address},
-      descriptor{detail::ClientRest::watch(client, spin)},
-      asked(std::bit_ceil(std::size_t{client.window()})) {}
+      asked(std::bit_ceil(std::size_t{client.window()})) {
+    descriptor = ClientRest::watch(client, spin);
+}
 
 Dispatcher::State::State(std::vector<Client> clients, std::span<const connect::Address> addresses,
                          DispatcherOptions chosen)
@@ -58,50 +57,6 @@ Dispatcher::State::~State() {
     hub.adopt();
     end_all();
     for (const auto& server : servers) unwatch(*server);
-}
-
-// --- whose turn it is
-
-bool Dispatcher::State::has_turn() noexcept {
-    // A port gives it back, too, with what it left behind.
-    int at = gate->turn_at.load(std::memory_order_acquire);
-    while (at != PortGate::of_dispatcher) {
-        if (at == PortGate::of_port) return false;
-        if (gate->turn_at.compare_exchange_weak(at, PortGate::of_dispatcher,
-                                                std::memory_order_acquire,
-                                                std::memory_order_relaxed)) {
-            return true;
-        }
-    }
-    return true;
-}
-
-void Dispatcher::State::take_turn() noexcept {
-    base::NapParker nap;
-    (void)base::wait_until([this] { return has_turn(); }, Deadline::never(),
-                           {.spin = std::chrono::nanoseconds{0}}, nap);
-}
-
-void Dispatcher::State::offer_turn() noexcept {
-    gate->turn_at.store(base::current_core(), std::memory_order_release);
-}
-
-bool detail::take_turn_of_dispatcher(PortGate& gate) {
-    int here = base::current_core();
-    // Those that wait on other processors only read.
-    if (gate.turn_at.load(std::memory_order_relaxed) != here) return false;
-    if (!gate.turn_at.compare_exchange_strong(here, PortGate::of_port, std::memory_order_acquire,
-                                              std::memory_order_relaxed)) {
-        return false;
-    }
-    Dispatcher::State& dispatcher = *gate.dispatcher;
-    dispatcher.is_of_port = true;
-    dispatcher.turn_of_port();
-    dispatcher.is_of_port = false;
-    // Where the thread is to take one, no port takes another one before it.
-    gate.turn_at.store(dispatcher.owes_turn ? PortGate::of_dispatcher : here,
-                       std::memory_order_release);
-    return true;
 }
 
 // --- sleeping
@@ -330,7 +285,7 @@ Port Dispatcher::port(PortOptions options) {
     }
     options.request_bytes = (options.request_bytes + 63) / 64 * 64;
     PortGate& gate = *state_->gate;
-    auto made = std::make_shared<PortState>(state_->gate, options);
+    auto made = std::make_shared<detail::PortOwn>(state_->gate, options);
     {
         const std::lock_guard guard{gate.mutex};
         if (gate.is_closed.load(std::memory_order_relaxed)) {

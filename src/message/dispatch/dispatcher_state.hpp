@@ -1,8 +1,9 @@
 // What a dispatcher consists of, on its own side of the ports (the other one: port_state.hpp).
-// Used by dispatcher.cpp (who comes, waits, ends) and dispatcher_turn.cpp (requests and answers).
+// Used by dispatcher.cpp (joining, waiting, ending), dispatcher_turn.cpp (requests and answers) and
+// turn_of_port.cpp (turns that a port takes).
 //
 // Each port has a queue to each server: its requests for that server, in their order. Queues with
-// requests stand in the server's queue; the first one gives one request, and goes behind the
+// requests stand in the server's queue; the first one gives one request, and goes after the
 // others. So a server's window and ring are shared by turns, and one without room holds up its own
 // queue alone.
 //
@@ -44,7 +45,7 @@ struct Dispatcher::State {
         Served* port = nullptr;
         PortState::Place* first = nullptr;
         PortState::Place* last = nullptr;
-        Queue* next = nullptr;  ///< behind it in the server's queue
+        Queue* next = nullptr;  ///< after it in the server's queue
         bool is_queued = false;
     };
     /// A port, as the dispatcher sees it.

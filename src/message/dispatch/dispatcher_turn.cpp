@@ -1,4 +1,5 @@
-// A dispatcher's turn: who has come, what ports have laid, what servers have answered.
+// A dispatcher's turn: ports and servers that have come, what ports have laid, what servers have
+// answered.
 #include <algorithm>
 #include <cstdint>
 #include <iterator>
@@ -47,7 +48,7 @@ void Dispatcher::State::Server::remove(const Queue& queue) noexcept {
 
 std::size_t Dispatcher::State::turn() {
     if (hub.is_copy()) base::refuse_copy("turn a message dispatcher", "its ports and servers");
-    // Whoever dispatches polls; when to yield is for rest() to say.
+    // A dispatcher polls; when to yield is for rest() to say.
     const base::WaitsByPolicy here;
     owes_turn = true;  // until it is through
     if (gate->has_arriving.load(std::memory_order_acquire)) let_in();
@@ -69,29 +70,6 @@ std::size_t Dispatcher::State::turn() {
     if (owes_answers) publish();
     owes_turn = false;
     return done;
-}
-
-void Dispatcher::State::turn_of_port() noexcept {
-    const base::WaitsByPolicy here;
-    try {
-        for (Served& port : ports) {
-            if (port.state->has_left.load(std::memory_order_acquire)) {
-                unqueue(port);  // its parting is for the thread
-            } else {
-                (void)take(port);
-            }
-        }
-        for (const auto& server : servers) {
-            if (server->first != nullptr && may_send(*server)) (void)send(*server);
-            (void)receive(*server);
-        }
-        if (owes_answers) publish();
-    } catch (...) {
-        // It is no affair of this port's: the thread meets what failed in its own turn.
-        owes_turn = true;
-    }
-    turns_of_ports.store(turns_of_ports.load(std::memory_order_relaxed) + 1,
-                         std::memory_order_relaxed);
 }
 
 void Dispatcher::State::let_in() {
@@ -123,7 +101,7 @@ void Dispatcher::State::let_in_servers() {
         try {
             server.member = hub.add(server.descriptor, [] {});
         } catch (const std::exception& error) {
-            // Whoever joined it has its number: it is that of a connection that has ended.
+            // The thread that joined it has its number: it is that of a connection that has ended.
             end(server, Status::peer_lost);
             server.why_ended = error.what();
         }
@@ -209,12 +187,6 @@ void Dispatcher::State::unqueue(Served& port) noexcept {
 }
 
 // --- sending
-
-bool Dispatcher::State::may_send(Server& server) {
-    if (server.lacks == 0 || server.ended != Status::ok) return true;
-    if (server.first->first->is_cancelled.load(std::memory_order_relaxed)) return true;
-    return ClientRest::has_room(server.client, server.lacks);
-}
 
 /// What one turn sends to one server, in as few messages as hold it. It goes, and is counted,
 /// whatever ends the turn.
@@ -360,7 +332,7 @@ void Dispatcher::State::unwatch(Server& server) noexcept {
     if (!server.is_watched()) return;
     (void)hub.remove(server.member);
     server.descriptor = -1;
-    detail::ClientRest::unwatch(server.client);
+    ClientRest::unwatch(server.client);
 }
 
 }  // namespace millrace::message

@@ -1,4 +1,4 @@
-// Port: a thread's side of a dispatcher. The layout, and who writes what: port_state.hpp.
+// Port: a thread's side of a dispatcher. The layout, and which side writes what: port_state.hpp.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -6,17 +6,17 @@
 #include <cstring>
 #include <utility>
 
-#include "dispatch/port_state.hpp"
 #include "memory.hpp"
-#include "millrace/base/contention.hpp"
-#include "millrace/base/yielding.hpp"
 #include "millrace/message/dispatcher.hpp"
 #include "millrace/message/in_place.hpp"
+#include "dispatch/port_state.hpp"
+#include "dispatch/turn_of_port.hpp"
 
 namespace millrace::message {
 
 using base::Deadline;
 using base::Status;
+using detail::PortOwn;
 using detail::PortState;
 
 namespace {
@@ -34,46 +34,15 @@ class PortSleeper final : public base::Parker {
     base::ThreadBell* bell_;
 };
 
-void be_readable(PortState& port) noexcept {
+void be_readable(PortOwn& port) noexcept {
     port.is_armed = false;
     port.bell.announce();
     port.bell.ring();
 }
 
-/// A port that sleeps at once, and whose dispatcher polls on the same processor, offers that first,
-/// so many times at most: behind an offer the other ports have had their turns, and its answers are
-/// there. To sleep and to be woken takes longer, and leaves no processor free. Where others than a
-/// crowd of this process take what is offered, one waits for their turns in vain, so a port that
-/// sees no crowd offers at few waits only, which is how a crowd is found.
-constexpr int offers_before_sleep = 8;
-constexpr std::uint32_t waits_between_trials = 128;
-
-template <class Attempt>
-Status offer_before_sleep(PortState& port, Status again, const Deadline& deadline,
-                          Attempt&& attempt) {
-    if (!base::contention_of_process.is_crowd(base::ticks()) &&
-        ++port.waits % waits_between_trials != 0)
-        return again;
-    base::Yielding yielding{base::yields_of_process()};
-    yielding.begin(base::ticks(), 0);
-    if (!yielding.due(base::ticks())) return again;  // it is never offered
-    for (int offers = 0; offers < offers_before_sleep; ++offers) {
-        if (!detail::take_turn_of_dispatcher(*port.gate)) break;
-        Status status = attempt();
-        if (status != again) return status;
-        if (deadline.cancelled() || deadline.expired()) break;
-        const base::Taken taken = yielding.offer();
-        status = attempt();
-        if (status == Status::ok) port.gate->spared_sleeps.fetch_add(1, std::memory_order_relaxed);
-        if (status != again) return status;
-        if (taken == base::Taken::by_others) break;
-    }
-    return again;
-}
-
 /// Waits for what `attempt()` answers, as long as that is `again`.
 template <class Attempt>
-Status wait_for(PortState& port, Status again, const Deadline& deadline, Attempt&& attempt) {
+Status wait_for(PortOwn& port, Status again, const Deadline& deadline, Attempt&& attempt) {
     Status status = attempt();
     if (status != again) return status;
     const base::WaitPolicy& policy = port.options.wait;
@@ -89,12 +58,12 @@ Status wait_for(PortState& port, Status again, const Deadline& deadline, Attempt
             return status != again;
         },
         deadline, policy, sleeper);
-    // The sleeper has used the bell: whoever watches it looks once more.
+    // The sleeper has used the bell: a loop that watches it looks once more.
     if (port.is_watched) be_readable(port);
     return waited == Status::ok ? status : waited;
 }
 
-void free_place(PortState& port, std::uint32_t index) noexcept {
+void free_place(PortOwn& port, std::uint32_t index) noexcept {
     PortState::Place& place = port.places[index];
     place.call = PortState::Call::none;
     port.free.push_back(index);
@@ -103,12 +72,12 @@ void free_place(PortState& port, std::uint32_t index) noexcept {
 }
 
 /// Of what came too late for the dispatcher to take, nobody but this port knows.
-void end_here(PortState& port, std::uint64_t end) {
+void end_here(PortOwn& port, std::uint64_t end) {
     for (; port.submitted != end; --port.submitted) {
         const std::uint32_t index = port.requests[(port.submitted - 1) & port.mask];
         const PortState::Place& place = port.places[index];
         if (place.call == PortState::Call::wanted) {
-            port.kept.push_front({place.id, Outcome::closed, {}});
+            port.kept.keep_as_oldest(place.id, Outcome::closed);
             --port.wanted;
         }
         free_place(port, index);
@@ -116,7 +85,7 @@ void end_here(PortState& port, std::uint64_t end) {
 }
 
 /// The next answer that lies in its place. `empty`; `closed`: no more will, see `kept`.
-Status look_at_places(PortState& port, Answer& answer) {
+Status look_at_places(PortOwn& port, Answer& answer) {
     bool has_ended = false;
     while (true) {
         if (port.handed == port.answered.load(std::memory_order_seq_cst)) {
@@ -140,7 +109,7 @@ Status look_at_places(PortState& port, Answer& answer) {
 
 /// The descriptor is readable while a poll may find something: it is armed by the first poll that
 /// finds nothing, and disarmed by the next one that does.
-Status watch(PortState& port, Status status, Answer& answer) {
+Status watch(PortOwn& port, Status status, Answer& answer) {
     if (status == Status::empty) {
         // What it was rung for may have been taken before it was armed.
         const std::uint64_t rings = port.rings.load(std::memory_order_acquire);
@@ -155,38 +124,35 @@ Status watch(PortState& port, Status status, Answer& answer) {
     return status;
 }
 
-void pass_place(PortState& port, std::uint32_t index) noexcept {
+void pass_place(PortOwn& port, std::uint32_t index) noexcept {
     --port.wanted;
     ++port.handed;
     free_place(port, index);
 }
 
-void keep(PortState& port, const Answer& answer) {
+void keep(PortOwn& port, const Answer& answer) {
     const std::uint32_t index = PortState::place_of(answer.id);
-    port.kept.push_back({answer.id, answer.outcome, std::exchange(port.places[index].answer, {})});
+    port.kept.keep(answer.id, answer.outcome, std::exchange(port.places[index].answer, {}));
     pass_place(port, index);
 }
 
-Status look_at_kept(PortState& port, std::size_t index, Answer& answer) noexcept {
+Status look_at_kept(PortOwn& port, std::size_t index, Answer& answer) noexcept {
     port.kept_index = index;
-    const PortState::Kept& one = port.kept[index];
-    answer = {one.id, one.outcome, one.payload};
+    answer = port.kept.at(index);
     return Status::ok;
 }
 
-bool finds_kept(PortState& port, std::uint64_t id, Answer& answer) noexcept {
-    for (std::size_t i = 0; i != port.kept.size(); ++i) {
-        if (port.kept[i].id == id) return look_at_kept(port, i, answer) == Status::ok;
-    }
-    return false;
+bool finds_kept(PortOwn& port, std::uint64_t id, Answer& answer) noexcept {
+    const std::size_t index = port.kept.find(id);
+    return index != port.kept.size() && look_at_kept(port, index, answer) == Status::ok;
 }
 
 /// Publishes to the dispatcher what was stored sequentially consistent.
-void tell(PortState& port) noexcept { port.gate->bell.ring(); }
+void tell(PortOwn& port) noexcept { port.gate->bell.ring(); }
 
 }  // namespace
 
-Port::Port(std::shared_ptr<PortState> state) noexcept : state_{std::move(state)} {}
+Port::Port(std::shared_ptr<PortOwn> state) noexcept : state_{std::move(state)} {}
 Port::Port(Port&&) noexcept = default;
 Port& Port::operator=(Port&& other) noexcept {
     if (this != &other) {
@@ -210,7 +176,7 @@ std::uint32_t Port::servers() const noexcept {
 }
 
 Status Port::claim(std::size_t size, std::span<std::byte>& room) {
-    PortState& port = *state_;
+    PortOwn& port = *state_;
     if (port.is_copy) return Status::peer_lost;
     if (port.gate->is_closed.load(std::memory_order_acquire)) return Status::closed;
     const Status ended = port.gate->ended[port.server].load(std::memory_order_acquire);
@@ -250,7 +216,7 @@ Status Port::claim(std::size_t size, std::span<std::byte>& room, const Deadline&
 }
 
 Status Port::commit(std::size_t size, std::uint64_t& id, const RequestOptions& options) {
-    PortState& port = *state_;
+    PortOwn& port = *state_;
     if (!port.is_claimed()) [[unlikely]]
         detail::refuse_nested_use("send a request that is written in place", "a port");
     const std::uint32_t index = port.free.back();
@@ -281,7 +247,7 @@ Status Port::submit(std::span<const std::byte> request, std::uint64_t& id,
 }
 
 Status Port::look(Answer& answer) {
-    PortState& port = *state_;
+    PortOwn& port = *state_;
     if (port.is_copy) return Status::peer_lost;
     if (!port.kept.empty()) return look_at_kept(port, 0, answer);
     Status status = look_at_places(port, answer);
@@ -289,7 +255,7 @@ Status Port::look(Answer& answer) {
         status = watch(port, status, answer);
     if (status == Status::closed && !port.kept.empty()) return look_at_kept(port, 0, answer);
     if (status == Status::ok) [[likely]] {
-        port.kept_index = PortState::in_place;
+        port.kept_index = PortOwn::in_place;
         port.current = PortState::place_of(answer.id);
     }
     return status;
@@ -309,7 +275,7 @@ Status Port::look(Answer& answer, const Deadline& deadline) {
 }
 
 Status Port::look_for(std::uint64_t id, Answer& answer, const Deadline& deadline) {
-    PortState& port = *state_;
+    PortOwn& port = *state_;
     // It may have come while another one was awaited.
     if (finds_kept(port, id, answer)) return Status::ok;
     const Status status = wait_for(port, Status::empty, deadline, [&] {
@@ -321,7 +287,7 @@ Status Port::look_for(std::uint64_t id, Answer& answer, const Deadline& deadline
         // The end has something to say of it.
         if (found == Status::closed && finds_kept(port, id, answer)) return Status::ok;
         if (found == Status::ok) [[likely]] {
-            port.kept_index = PortState::in_place;
+            port.kept_index = PortOwn::in_place;
             port.current = PortState::place_of(id);
         }
         return found;
@@ -337,12 +303,12 @@ namespace {
 }  // namespace
 
 void Port::pass() {
-    PortState& port = *state_;
+    PortOwn& port = *state_;
     if (!port.is_handed_out()) [[unlikely]]
         refuse_to_pass();
-    const std::size_t index = std::exchange(port.kept_index, PortState::nothing);
-    if (index == PortState::in_place) return pass_place(port, port.current);
-    port.kept.erase(port.kept.begin() + static_cast<std::ptrdiff_t>(index));
+    const std::size_t index = std::exchange(port.kept_index, PortOwn::nothing);
+    if (index == PortOwn::in_place) return pass_place(port, port.current);
+    port.kept.erase(index);
 }
 
 void Port::pass_unless_gone() noexcept {
@@ -350,11 +316,9 @@ void Port::pass_unless_gone() noexcept {
 }
 
 bool Port::cancel(std::uint64_t id) {
-    PortState& port = *state_;
-    const auto found = std::find_if(port.kept.begin(), port.kept.end(),
-                                    [&](const auto& one) { return one.id == id; });
-    if (found != port.kept.end()) {
-        port.kept.erase(found);
+    PortOwn& port = *state_;
+    if (const std::size_t kept = port.kept.find(id); kept != port.kept.size()) {
+        port.kept.erase(kept);
         return true;
     }
     const std::uint32_t index = PortState::place_of(id);
@@ -370,7 +334,7 @@ bool Port::cancel(std::uint64_t id) {
 }
 
 int Port::descriptor() {
-    PortState& port = *state_;
+    PortOwn& port = *state_;
     const int descriptor = port.bell.descriptor();
     if (!std::exchange(port.is_watched, true)) be_readable(port);
     return descriptor;

@@ -1,5 +1,5 @@
-// What a port and its dispatcher share: the places of its requests, and how each tells the other.
-// Used by port.cpp and dispatcher_state.hpp.
+// What a port and its dispatcher share: the places of its requests, and how each tells the other;
+// and what is the port's own. Used by port.cpp and dispatcher_state.hpp.
 //
 //   PortState                       written by     read by
 //   Place: request                  the port       the dispatcher, once it is prepared
@@ -28,11 +28,11 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <mutex>
 #include <vector>
 
+#include "client/kept_answers.hpp"
 #include "millrace/base/clock.hpp"
 #include "millrace/base/deadline.hpp"
 #include "millrace/base/forks.hpp"
@@ -41,6 +41,8 @@
 #include "millrace/message/dispatcher.hpp"
 
 namespace millrace::message::detail {
+
+struct PortState;
 
 /// What all ports of a dispatcher share, and what may outlive it.
 struct PortGate {
@@ -65,10 +67,6 @@ struct PortGate {
     static constexpr int of_port = -2;
     Dispatcher::State* dispatcher = nullptr;  ///< lives while turn_at is a processor, or a port's
 };
-
-/// A turn for a dispatcher that rests on this processor, as far as a port can: it neither lets
-/// anybody in or go nor ends a connection. False: it rests elsewhere, or not at all.
-bool take_turn_of_dispatcher(PortGate& gate);
 
 struct PortState {
     static constexpr std::uint64_t not_ended = ~std::uint64_t{0};
@@ -98,7 +96,7 @@ struct PortState {
         base::Deadline deadline = base::Deadline::never();
         base::Clock::time_point told_from = base::Clock::time_point::min();
         std::uint64_t sent_as = 0;  ///< the client's number
-        Place* next = nullptr;      ///< behind it in the same queue
+        Place* next = nullptr;      ///< after it in the same queue
         std::vector<std::byte> answer{};
         std::vector<std::byte> longer{};
 
@@ -106,13 +104,6 @@ struct PortState {
             return {is_long ? longer.data() : memory, size};
         }
     };
-    /// An answer that came while another one was waited for.
-    struct Kept {
-        std::uint64_t id = 0;
-        Outcome outcome = Outcome::ok;
-        std::vector<std::byte> payload{};
-    };
-
     PortState(std::shared_ptr<PortGate> its_gate, const PortOptions& chosen)
         : gate{std::move(its_gate)},
           options{chosen},
@@ -121,14 +112,12 @@ struct PortState {
           memory(chosen.window * chosen.request_bytes),
           requests(mask + 1),
           answers(mask + 1) {
-        free.reserve(places.size());
-        for (std::uint32_t i = chosen.window; i-- != 0;) {
+        for (std::uint32_t i = 0; i != chosen.window; ++i) {
             places[i].id = i;
             places[i].memory = memory.data() + i * chosen.request_bytes;
-            free.push_back(i);
         }
     }
-    /// By the dispatcher, behind what it published.
+    /// By the dispatcher, after what it published.
     void ring() noexcept {
         bell.ring();
         rings.store(rings.load(std::memory_order_relaxed) + 1, std::memory_order_release);
@@ -153,11 +142,26 @@ struct PortState {
     alignas(64) std::atomic<std::uint64_t> answered{0};
     std::atomic<std::uint64_t> taken_at_end{not_ended};
     base::ThreadBell bell;  ///< the port's
-    /// How often it was rung, behind each time.
+    /// How often it was rung, counted after each time.
     std::atomic<std::uint64_t> rings{0};
+};
 
-    // The port's own.
-    alignas(64) std::vector<std::uint32_t> free;  ///< places
+/// What only the port's thread uses.
+struct PortOwn final : PortState {
+    PortOwn(std::shared_ptr<PortGate> its_gate, const PortOptions& chosen)
+        : PortState{std::move(its_gate), chosen} {
+        free.reserve(places.size());
+        for (std::uint32_t i = chosen.window; i-- != 0;) free.push_back(i);
+    }
+    /// In a child made by fork: nobody serves it.
+    void become_copy() noexcept { is_copy = true; }
+    [[nodiscard]] bool is_claimed() const noexcept {
+        return !free.empty() && free.back() == claimed && places[claimed].id == claimed_id;
+    }
+    /// What was handed out last was not passed yet.
+    [[nodiscard]] bool is_handed_out() const noexcept { return kept_index != nothing; }
+
+    std::vector<std::uint32_t> free;  ///< places
     std::uint64_t submitted = 0;
     std::uint64_t handed = 0;           ///< of answers
     std::uint32_t current = 0;          ///< the place of what was handed out …
@@ -170,17 +174,10 @@ struct PortState {
     bool is_watched = false;     ///< by its descriptor …
     bool is_armed = false;       ///< … which the dispatcher makes readable with the next answer
     std::uint64_t armed_at = 0;  ///< of rings
-    std::deque<Kept> kept;
+    KeptAnswers kept;
     std::uint32_t claimed = 0;     ///< the place of the next request …
     std::uint64_t claimed_id = 0;  ///< … whose number was that
     bool is_copy = false;          ///< the port is of the parent of this process
-    /// In a child made by fork: nobody serves it.
-    void become_copy() noexcept { is_copy = true; }
-    [[nodiscard]] bool is_claimed() const noexcept {
-        return !free.empty() && free.back() == claimed && places[claimed].id == claimed_id;
-    }
-    /// What was handed out last was not passed yet.
-    [[nodiscard]] bool is_handed_out() const noexcept { return kept_index != nothing; }
     base::ForkWatch fork_watch{*this};
 };
 

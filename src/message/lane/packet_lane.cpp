@@ -127,8 +127,8 @@ void PacketLane::meet(const PacketFacts& theirs) {
         link_.refuse(setting_up_packets,
                      fmt::format("it asks for {} bytes to send from, and {} are allowed here",
                                  theirs.ring_bytes, memory_.max_peer_ring_bytes),
-                     "make its ring smaller (ring_bytes), or allow more (max_client_ring_bytes, "
-                     "max_server_ring_bytes)");
+                     "make its ring smaller (ring_bytes), or let the server allow more "
+                     "(Tuning::max_client_ring_bytes)");
     }
     sending_.ring_bytes = std::max<std::size_t>(theirs.ring_bytes, least_send_bytes);
     const std::size_t memory_bytes =

@@ -1,8 +1,9 @@
 // What of an rpc client depends on no type: its connection, the procedures of its server, calls
-// that wait for their answers, and calls that are made again. Used by client.hpp, coroutine.hpp and
+// that wait for their answers, and when a call is made again. Used by client.hpp, coroutine.hpp and
 // stream.cpp.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -32,9 +33,6 @@
 namespace millrace::rpc::detail {
 
 class AsyncCore;
-
-/// A submitted call that is made again where that may help (again.hpp). Owned by the client's core.
-struct AgainCall;
 
 /// What of a client depends on no type. Belongs to one thread, which is checked.
 class ClientCore {
@@ -117,13 +115,7 @@ class ClientCore {
     bool cancel(std::uint64_t id);
     /// The same in whichever thread may use this, and while another one connects anew.
     bool take_back(std::uint64_t id);
-    [[nodiscard]] std::size_t outstanding() const noexcept { return pending_.used() + put_off_; }
-    /// Those that are made again: sent, and kept until they are over.
-    base::Status submit_again(std::unique_ptr<AgainCall> call, std::uint64_t& id);
-    /// It has failed, and is put off. False: it is over.
-    [[nodiscard]] bool puts_off(AgainCall& call, Code code);
-    /// It is over, and the caller's to tell.
-    [[nodiscard]] std::unique_ptr<AgainCall> take(AgainCall& call) noexcept;
+    [[nodiscard]] std::size_t outstanding() const noexcept { return pending_.used(); }
     /// The earliest deadline of what was submitted; max(): none. Not later than it is.
     [[nodiscard]] base::Clock::time_point earliest() const noexcept { return times_.earliest(); }
     [[nodiscard]] bool has_cancellable() const noexcept { return times_.has_cancellable(); }
@@ -141,7 +133,7 @@ class ClientCore {
     // --- a connection that has ended, and another one in its place
 
     [[nodiscard]] bool may_reconnect() const noexcept { return options_.reconnects && !is_closed_; }
-    /// It has ended, and what may be made again waits for another one.
+    /// It has ended, and may be made anew.
     [[nodiscard]] bool is_lost() const noexcept { return is_lost_; }
     void lose() noexcept { is_lost_ = is_lost_ || may_reconnect(); }
     /// A call that finds it so may wait for that.
@@ -152,9 +144,8 @@ class ClientCore {
     [[nodiscard]] bool awaits_ends() const noexcept {
         return messages_.is_shared() && pending_.used() != 0;
     }
-    /// It could not be made: counts as an attempt of each call that is put off here. How many are
-    /// over by that.
-    std::size_t note_vain_attempt();
+    /// It could not be made: the next attempt is a while later.
+    void note_vain_attempt() noexcept;
     /// Before that it is not tried again.
     [[nodiscard]] base::Clock::time_point retry_at() const noexcept { return retry_at_; }
 
@@ -190,9 +181,6 @@ class ClientCore {
     [[nodiscard]] bool reconnects(const base::Deadline& deadline);
     [[nodiscard]] bool may_repeat(Code code, const Attempt& attempt) const noexcept;
     [[nodiscard]] bool pays(const Attempt& attempt);
-    void put_off(AgainCall& call, base::Clock::time_point due) noexcept;
-    [[nodiscard]] AgainCall* due_again(base::Clock::time_point now) noexcept;
-    std::size_t send_again();
     /// It is over, and its caller shall be told, or not.
     void release(const Record& record) noexcept {
         pending_.note_free();
@@ -206,8 +194,6 @@ class ClientCore {
     void cancel_message(std::uint64_t id);
     void end(Record& record, Code code);
     void end_all(Code code);
-    [[nodiscard]] bool waits_for_connection(AgainCall& call);
-    base::Status connect_anew(const base::Deadline& deadline);
     base::Status ask_anew(std::vector<ProcedureReport>& table, const base::Deadline& deadline);
     void take_table_anew(std::vector<ProcedureReport> table);
     template <class Ask>
@@ -220,9 +206,7 @@ class ClientCore {
     const void* owner_ = this_thread();
     Procedures procedures_;
     message::detail::PendingTable<Record> pending_;
-    message::detail::PendingTimes times_;  ///< of these, and of what is put off
-    std::vector<std::unique_ptr<AgainCall>> again_;
-    std::size_t put_off_ = 0;  ///< of again_
+    message::detail::PendingTimes times_;  ///< of these
     std::uint32_t polls_ = 0;
     double budget_;
     bool clocks_parted_ = false;
@@ -230,9 +214,7 @@ class ClientCore {
     bool is_closed_ = false;
     bool is_lost_ = false;
     base::Clock::time_point retry_at_ = base::Clock::time_point::min();
-    std::uint32_t vain_attempts_ = 0;      ///< to connect anew, since that was done last
-    std::uint64_t unsent_ = first_unsent;  ///< numbers of calls that were put off unsent
-    static constexpr std::uint64_t first_unsent = std::uint64_t{1} << 63;
+    std::uint32_t vain_attempts_ = 0;  ///< to connect anew, since that was done last
     std::vector<std::uint64_t> unwanted_streams_;  ///< of which the server was not told yet
     Away away_;
     ClientStats counts_;
