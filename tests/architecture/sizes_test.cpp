@@ -28,15 +28,15 @@ constexpr std::size_t most_fields = 16;
 using Exceptions = std::map<std::string, std::size_t>;
 
 const Exceptions long_files{
-    {"fan_in.hpp", 544},        {"latest.cpp", 663},
+    {"fan_in.hpp", 544},
+    {"latest.cpp", 663},
     {"channel_core.hpp", 652},
-    {"datagram_wire.cpp", 947}, {"line.hpp", 531},         {"packet_stream.cpp", 515},
+
     {"exs.cpp", 595},
 };
 const Exceptions large_classes{
-    {"TransmitterBase", 31}, {"SocketStats", 31},  {"LatestEnd::State", 34},
-    {"Channel::Core", 85},   {"DatagramWire", 38}, {"PacketStream", 56},
-    {"Receiver", 30},      {"Sender", 44},       {"Socket::Core", 71},
+    {"TransmitterBase", 31}, {"SocketStats", 31}, {"LatestEnd::State", 34}, {"Channel::Core", 85},
+    {"Receiver", 30},        {"Sender", 44},      {"Socket::Core", 71},
 };
 const Exceptions long_options{{"SocketOptions", 17}};
 

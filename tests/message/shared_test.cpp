@@ -237,7 +237,7 @@ TEST(SharedSenders, PostBothWritesOfAPacketOrNone) {
     std::memcpy(packets.data(), &head, sizeof head);
     const std::span<const std::byte> packet{packets.data(), sizeof head};
     ring::SendWindow window{link};
-    SharedSender sender{link, window, ring::Carrier::post, facts, 7};
+    SharedSender sender{link, window, ring::Carrier::post, facts, 7, 1024};
     PacketChain chain;
     const auto send = [&] {
         return sender.send(chain, packet, packets.slice(0, 1).lkey, verbs::SendFlags::none,

@@ -19,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include "lane/any_lane.hpp"
 #include "lane/lanes.hpp"
 #include "lane/socket_framing.hpp"
 #include "lane/socket_lane.hpp"
@@ -355,6 +356,21 @@ struct LanePair {
     std::unique_ptr<NetworkLane> near;
     std::unique_ptr<NetworkLane> far;
 };
+
+TEST(SocketLanes, LeaveNothingWhereTheyWereMovedFrom) {
+    LanePair pair;
+    AnyLane lane{std::move(pair.near)};
+    NetworkLane* const network = lane.network();
+    ASSERT_NE(network, nullptr);
+    EXPECT_EQ(lane.ring(), nullptr) << "it has none";
+    AnyLane other = std::move(lane);
+    EXPECT_EQ(other.network(), network);
+    EXPECT_FALSE(lane.has_value());  // NOLINT(bugprone-use-after-move): what this is about
+    EXPECT_EQ(lane.network(), nullptr);
+    other.reset();
+    EXPECT_FALSE(other.has_value());
+    EXPECT_EQ(other.network(), nullptr);
+}
 
 TEST(SocketLanes, TellWhoClosesWhetherAllWasRead) {
     for (const bool reads : {false, true}) {

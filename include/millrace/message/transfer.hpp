@@ -38,8 +38,6 @@ struct PostingHabits {
     /// A request leaves a completion only where slots of the send queue, or the memory that it is
     /// sent from, are needed, and not each.
     bool signals_selectively = true;
-    /// By uc and ud, packets that are there to be sent at one time go with one doorbell.
-    bool chains = true;
 };
 
 /// Messages that do not go through the receiver's ring (or receives): the sender keeps them in

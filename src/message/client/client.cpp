@@ -82,10 +82,10 @@ Status Client::look(Answer& answer, const Deadline& deadline) {
 Status Client::look_for(std::uint64_t id, Answer& answer, const Deadline& deadline) {
     State& client = *state_;
     // It may have come while another one was awaited.
-    const Status status = client.has_kept(id, answer)
-                              ? Status::ok
-                              : client.wait_for(Status::empty, deadline,
-                                                [&] { return client.look_for(id, answer); });
+    const Status status =
+        client.has_kept(id, answer)
+            ? Status::ok
+            : client.wait_for(Status::empty, deadline, [&] { return client.look_for(id, answer); });
     client.note_found(id, status, answer);
     return status;
 }

@@ -48,9 +48,7 @@ class RequestCopies {
         copy.limit = {said.deadline.point(), said.told_from};
         copy.payload.assign(request.begin(), request.end());
     }
-    [[nodiscard]] const RequestCopy& at(std::size_t place) const noexcept {
-        return copies_[place];
-    }
+    [[nodiscard]] const RequestCopy& at(std::size_t place) const noexcept { return copies_[place]; }
 
   private:
     std::vector<RequestCopy> copies_;

@@ -26,13 +26,13 @@
 #include <utility>
 #include <vector>
 
+#include "dispatch/port_state.hpp"
 #include "millrace/base/deadline.hpp"
 #include "millrace/base/status.hpp"
 #include "millrace/connect/address.hpp"
 #include "millrace/connect/hub.hpp"
 #include "millrace/message/client.hpp"
 #include "millrace/message/dispatcher.hpp"
-#include "dispatch/port_state.hpp"
 
 namespace millrace::message {
 

@@ -9,8 +9,8 @@
 
 namespace millrace::message {
 
-/// As std::optional<Lane> would be. Who has found ring() calls by it what only rings have. What
-/// each message asks for is here, too, where it costs a ring no virtual call.
+/// As std::optional<Lane> would be. A caller that has found ring() calls by it what only rings
+/// have. What each message asks for is here, too, where it costs a ring no virtual call.
 class AnyLane {
   public:
     AnyLane() noexcept = default;

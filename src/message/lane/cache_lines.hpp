@@ -26,8 +26,8 @@ class CacheLines {
 
     /// Of a message that was read, before its space returns: its first and last line, which are all
     /// that a short one has, are this end's alone then. So the peer's stores to them, one lap
-    /// later, do not wait for one line after the other. For who has nothing to send that would have
-    /// to wait for it.
+    /// later, do not wait for one line after the other. For an end that has nothing to send that
+    /// would have to wait for it.
     [[gnu::always_inline]] void take_ends(const FrameReader& reader,
                                           std::size_t length) const noexcept {
         if (!takes_) return;
@@ -62,8 +62,8 @@ class CacheLines {
             }
         }
     }
-    /// For who comes back to look: fetches the header in front; when that has had the time to come,
-    /// the lines behind it, if it is one.
+    /// For an end that comes back to look: fetches the header in front; when that has had the time
+    /// to come, the lines after it, if it is one.
     void ask_ahead(const FrameReader& reader) noexcept {
         if (std::exchange(header_asked_at_, reader.position()) != reader.position()) {
             __builtin_prefetch(reader.awaited().place);
@@ -97,7 +97,7 @@ class CacheLines {
     std::uint64_t asked_at_ = ~std::uint64_t{0};         ///< of the frame that was asked for
     std::uint64_t header_asked_at_ = ~std::uint64_t{0};  ///< … whose header was
     bool stores_;
-    bool takes_;  ///< this is a processor where that helps who stores
+    bool takes_;  ///< this is a processor where that helps the end that stores
 };
 
 }  // namespace millrace::message

@@ -175,14 +175,15 @@ class Lane {
     // --- of a server
 
     static constexpr std::uint32_t no_place = ~std::uint32_t{0};
-    /// The place that is told when something may have come, by those who hear of many at once.
+    /// The place that is told when something may have come, by a host that hears of many at once.
     virtual void set_place(std::uint32_t place) noexcept = 0;
 
     // --- the conversation
 
     /// If the peer has said goodbye: tells it that all was read, and that nothing more comes.
     virtual void answer_goodbye() noexcept = 0;
-    /// Says goodbye, without waiting: for who has many to close. Only close() comes after it.
+    /// Says goodbye, without waiting: for a server that has many to close. Only close() comes after
+    /// it.
     virtual void begin_close() noexcept = 0;
     /// Sends what is kept, says goodbye, and waits until the peer has all. As Channel::close. Ends
     /// the lane.

@@ -32,17 +32,16 @@ constexpr Transport every_transport[] = {Transport::rc, Transport::tcp, Transpor
     const std::size_t longest = options.max_request_bytes + session_head_bytes;
     if (transport == Transport::tcp) return std::make_unique<SocketHost>(longest, held);
     return std::make_unique<PacketHost>(
-        PacketHost::Setting{
-            .transport = transport,
-            .memory = {.ring_bytes = options.ring_bytes,
-                       .max_peer_ring_bytes = options.tuning.max_client_ring_bytes,
-                       .max_message_bytes = longest,
-                       .held = held},
-            .posting = {.habits = options.tuning.posting},
-            .receives = options.tuning.shared_receives,
-            .max_clients = options.max_clients,
-            .shared_slots = options.tuning.shared_packets,
-            .shared_bytes = options.tuning.shared_bytes},
+        PacketHost::Setting{.transport = transport,
+                            .memory = {.ring_bytes = options.ring_bytes,
+                                       .max_peer_ring_bytes = options.tuning.max_client_ring_bytes,
+                                       .max_message_bytes = longest,
+                                       .held = held},
+                            .posting = {.habits = options.tuning.posting},
+                            .receives = options.tuning.shared_receives,
+                            .max_clients = options.max_clients,
+                            .shared_slots = options.tuning.shared_packets,
+                            .shared_bytes = options.tuning.shared_bytes},
         link);
 }
 
@@ -96,15 +95,26 @@ std::unique_ptr<NetworkLane> connect_network_lane(const connect::Address& server
             server, link, {.max_message_bytes = longest, .gathers = options.gathers_requests},
             deadline);
     }
-    return connect_packet_lane(server, link,
-                               {.ring_bytes = options.ring_bytes,
-                                .max_peer_ring_bytes = largest_server_ring,
-                                .max_message_bytes = longest,
-                                .is_shared = options.requests == Transfer::shared,
-                                .carrier = options.tuning.carrier},
-                               {.habits = options.tuning.posting,
-                                .gathers = options.gathers_requests},
-                               deadline);
+    connect::LinkOptions packets = link;
+    packets.max_receive_requests = most_packets + spare_receives;
+    const bool is_shared = options.requests == Transfer::shared;
+    auto lane = std::make_unique<PacketLane>(
+        connect::connect(server, packets, deadline),
+        PacketMemory{.ring_bytes = options.ring_bytes,
+                     .max_peer_ring_bytes = largest_server_ring,
+                     .max_message_bytes = longest,
+                     .is_shared = is_shared,
+                     .carrier = options.tuning.carrier},
+        PacketPosting{.habits = options.tuning.posting, .gathers = options.gathers_requests},
+        nullptr);
+    const auto theirs = lane->link().exchange(connect::bytes_of(lane->facts()), deadline);
+    const std::string& peer = lane->link().peer_name();
+    if (is_shared) {
+        lane->meet(connect::facts_in<SharedPacketFacts>(theirs, setting_up_packets, peer));
+    } else {
+        lane->meet(packet_facts_in(theirs, peer));
+    }
+    return lane;
 }
 
 LaneHosts::LaneHosts(const ServerOptions& options, connect::LinkOptions& link,

@@ -95,8 +95,6 @@ class LaneHost {
     virtual void look(std::vector<std::uint32_t>& places) = 0;
     /// Readable: look() may find some. Once rest() was called, and until then at any time.
     [[nodiscard]] virtual int descriptor() const noexcept = 0;
-    /// Posts what its lanes were asked to flush, if they leave that to it.
-    virtual void post_gathered() noexcept {}
     /// The server is about to sleep on descriptor(), after one more look().
     virtual void rest() noexcept = 0;
     /// What it is, in a line.

@@ -58,7 +58,7 @@ inline constexpr std::uint32_t most_packets = 64;
            (is_data || ((head.flags & (packet_first | packet_last)) == 0 && head.length == 0));
 }
 
-/// How far `number` is behind `from`, of numbers that wrap: negative if it comes before.
+/// How far `number` comes after `from`, of numbers that wrap: negative if it comes before.
 [[nodiscard]] constexpr std::int32_t distance(std::uint32_t from, std::uint32_t number) noexcept {
     return static_cast<std::int32_t>(number - from);
 }

@@ -108,7 +108,6 @@ void PacketHost::open_station(connect::LinkOptions& link) {
                           "ask for fewer (shared_receives)"};
     }
     window_.emplace(station_.pair.queue_pair(), station_.sent);
-    if (setting_.posting.gathers && setting_.posting.habits.chains) chain_.emplace();
     link.datagrams = {.queue_pair = &station_.pair, .key = key};
 }
 
@@ -183,7 +182,7 @@ void PacketHost::tell(PacketLane& lane) noexcept {
 void PacketHost::take(const verbs::Completion& completion) noexcept {
     if (is_ud()) return take_datagram(completion);
     const auto found = by_pair_.find(completion.raw.qp_num);
-    if (found == by_pair_.end()) return;  // of one who has left
+    if (found == by_pair_.end()) return;  // of a client that has left
     found->second->arrived(completion);
     tell(*found->second);
 }
@@ -221,11 +220,11 @@ void PacketHost::poll() noexcept {
     each_completion(completions_,
                     [this](const verbs::Completion& completion) { take(completion); });
     if (!is_shared()) return;
-    // Behind the bell_receives: what those who rang have written before is found.
+    // After the bells: what the clients that rang have written before is found.
     shared_->reader.look(static_cast<std::uint32_t>(shared_->lanes.size()),
                          [this](std::uint32_t place, std::uint64_t word) {
                              PacketLane* const lane = shared_->lanes[place];
-                             if (lane == nullptr) return;  // of one who has left
+                             if (lane == nullptr) return;  // of a client that has left
                              lane->arrived(shared_->reader, word);
                              tell(*lane);
                          });
@@ -257,11 +256,6 @@ void PacketHost::look(std::vector<std::uint32_t>& places) {
         if (lane->place() != Lane::no_place) places.push_back(lane->place());
     }
     told_.clear();
-}
-
-void PacketHost::post_gathered() noexcept {
-    // Whoever posts next hears of a queue pair that has broken.
-    if (chain_.has_value()) (void)window_->post_chain(chain_->batch);
 }
 
 void PacketHost::rest() noexcept {

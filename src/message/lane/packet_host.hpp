@@ -38,7 +38,6 @@ class PacketHost final : public LaneHost {
     void look(std::vector<std::uint32_t>& places) override;
     [[nodiscard]] int descriptor() const noexcept override { return readiness_->descriptor(); }
     void rest() noexcept override;
-    void post_gathered() noexcept override;
     [[nodiscard]] std::string explain() const override;
 
     // --- for its lanes
@@ -56,8 +55,6 @@ class PacketHost final : public LaneHost {
     [[nodiscard]] std::uint64_t add(PacketLane& lane);
     void remove(PacketLane& lane, std::uint64_t token) noexcept;
     [[nodiscard]] ring::SendWindow& window() noexcept { return *window_; }
-    /// What goes to any client, until post_gathered(); null: each posts its own at once.
-    [[nodiscard]] PacketChain* chain() noexcept { return chain_ ? &*chain_ : nullptr; }
     /// A slot of the pool is free again.
     void give_back(std::uint32_t slot) noexcept;
     void poll() noexcept;
@@ -100,7 +97,6 @@ class PacketHost final : public LaneHost {
     Station station_;
     std::unique_ptr<Shared> shared_;
     std::optional<ring::SendWindow> window_;
-    std::optional<PacketChain> chain_;
     connect::SocketWatch sockets_;
     std::optional<connect::Readiness> readiness_;
 

@@ -25,13 +25,13 @@ constexpr std::size_t least_send_bytes = 4096;
 /// Packets without a completion, at most; of them a quarter of the memory.
 constexpr std::uint32_t most_unsignaled = 16;
 /// How long an end whose peer has closed waits for what was lost before.
-constexpr std::chrono::seconds patience_behind_end{2};
+constexpr std::chrono::seconds patience_after_end{2};
 /// How long a server that closes waits for its clients to have everything.
 constexpr std::chrono::milliseconds patience_of_close{500};
 /// The last words of an end.
 struct Goodbye {
-    std::uint32_t sent = 0;  ///< the number behind its last packet
-    std::uint32_t got = 0;   ///< and behind the last one that it has got
+    std::uint32_t sent = 0;  ///< the number after its last packet
+    std::uint32_t got = 0;   ///< and after the last one that it has got
 };
 
 }  // namespace
@@ -86,18 +86,14 @@ bool PacketLane::is_shared() const noexcept {
 }
 
 void PacketLane::post_receives() {
-    const auto require = [](int error, std::uint32_t slot, std::uint32_t count) {
-        if (error == 0) return;
+    const bool has_bells = !is_client() && is_shared();
+    const std::uint32_t count = has_bells ? bell_receives : slots_.count;
+    for (std::uint32_t slot = 0; slot < count; ++slot) {
+        if (post_receive(slot) == 0) continue;
         throw base::Error{base::ErrorCode::verbs, "post the receives of packets",
                           fmt::format("receive {} of {}", slot, count), "the queue pair refused it",
                           "ask for a smaller ring (ring_bytes)"};
-    };
-    for (std::uint32_t slot = 0; slot < slots_.count; ++slot) {
-        require(post_receive(slot), slot, slots_.count);
     }
-    if (is_client() || !is_shared()) return;
-    for (std::uint32_t bell = 0; bell < bell_receives; ++bell)
-        require(post_receive(bell), bell, bell_receives);
 }
 
 int PacketLane::post_receive(std::uint32_t slot) noexcept {
@@ -108,7 +104,6 @@ int PacketLane::post_receive(std::uint32_t slot) noexcept {
 
 PacketLane::~PacketLane() {
     if (is_client()) return;
-    host_->post_gathered();  // of what goes with this wire
     if (stream_.has_value()) {
         give_back();
         stream_->drop_held();
@@ -160,16 +155,8 @@ void PacketLane::meet(const PacketFacts& theirs) {
 
 void PacketLane::meet(const SharedPacketFacts& theirs) {
     meet(theirs.packets);
-    if (!theirs.shared.is_valid(theirs.packets.packet_bytes)) {
-        throw base::Error{
-            base::ErrorCode::protocol, setting_up_packets,
-            fmt::format("peer {}", link_.peer_name()),
-            fmt::format("its shared buffer has {} lines, {} packets of a client, place {} of {}",
-                        theirs.shared.lines, theirs.shared.slots, theirs.shared.place,
-                        theirs.shared.places),
-            "use the same build of millrace on both sides"};
-    }
-    sender_.emplace(link_, *own_window_, memory_.carrier, theirs.shared, theirs.packets.token);
+    sender_.emplace(link_, *own_window_, memory_.carrier, theirs.shared, theirs.packets.token,
+                    theirs.packets.packet_bytes);
 }
 
 ring::SendWindow& PacketLane::window() noexcept {
@@ -289,7 +276,7 @@ Status PacketLane::idle() noexcept {
     } else if (peer_.has_closed && !stream_->has_more()) {
         // A client is sent what it misses while its server waits for that; a server has all that a
         // client in good order has sent.
-        if (!is_client() || base::Clock::now() - peer_.closed_at > patience_behind_end) {
+        if (!is_client() || base::Clock::now() - peer_.closed_at > patience_after_end) {
             end(Status::peer_lost, "it closed before everything had arrived");
         }
     }
@@ -316,7 +303,7 @@ void PacketLane::look_after_peer() noexcept {
     peer_.closed_at = base::Clock::now();
     peer_.had_all = goodbye.got == stream_->end();
     if (!stream_->end_at(goodbye.sent, peer_.closed_at)) {
-        end(Status::peer_lost, "the peer lies: its end is behind what it may have sent");
+        end(Status::peer_lost, "the peer lies: its end comes after what it may have sent");
     }
 }
 
@@ -361,11 +348,6 @@ Status PacketLane::keep(const SessionHead& head, std::span<const std::byte> payl
     return ended_;
 }
 
-void PacketLane::await_answer_to(const SessionHead& head) noexcept {
-    awaited_.sent(head);
-    if (awaited_.any()) stream_->expect(true, now());
-}
-
 Status PacketLane::flush() noexcept {
     if (ended_ != Status::ok) return ended_;
     const Status status = pump(true);
@@ -375,14 +357,12 @@ Status PacketLane::flush() noexcept {
 
 Status PacketLane::pump(bool with_bare) noexcept {
     sending_.held_back = 0;
-    PacketChain own;
-    PacketChain* const shared = host_ != nullptr ? host_->chain() : nullptr;
-    PacketChain& chain = shared != nullptr ? *shared : own;
+    PacketChain chain;
     const Time time = now();
     while (true) {
         Status status = fill(chain, time, with_bare);
         const bool is_full = status == Status::full;
-        if (status != Status::peer_lost && (shared == nullptr || is_full)) {
+        if (status != Status::peer_lost) {
             const std::uint64_t before = window().completed();
             const bool has_posted = !chain.batch.empty();
             status = window().post_chain(chain.batch);
@@ -433,9 +413,7 @@ Status PacketLane::add(PacketChain& chain, std::span<const std::byte> packet,
         packet.size() <= sending_.max_inline ? verbs::SendFlags::inlined : verbs::SendFlags::none;
     const std::size_t place = chain.batch.size();
     const std::size_t requests = sender_.has_value() ? SharedSender::requests : 1;
-    if (place + requests > (posting_.habits.chains ? PacketChain::most : requests)) {
-        return Status::full;
-    }
+    if (place + requests > PacketChain::most) return Status::full;
     if (sender_.has_value()) return sender_->send(chain, packet, sending_.key, flags, signal);
     ibv_sge& slice = chain.slices[place];
     slice = {reinterpret_cast<std::uint64_t>(packet.data()),
@@ -449,45 +427,6 @@ Status PacketLane::add(PacketChain& chain, std::span<const std::byte> packet,
         signal);
 }
 
-// --- what a client awaits
-
-void PacketLane::Awaited::sent(const SessionHead& head) noexcept {
-    SessionHeader header;
-    if (!parse(head, header)) return;
-    if (header.kind == SessionKind::hello && !std::exchange(hello_, true)) ++count_;
-    if (header.kind != SessionKind::request) return;
-    std::vector<bool>::reference place = requests_[header.id % largest_window];
-    if (!place) ++count_;
-    place = true;
-}
-
-void PacketLane::Awaited::received(std::span<const std::byte> message) noexcept {
-    SessionHead head;
-    SessionHeader header;
-    if (message.size() < sizeof head) return;
-    std::memcpy(&head, message.data(), sizeof head);
-    if (!parse(head, header)) return;
-    if (header.kind != SessionKind::answer) {
-        if (std::exchange(hello_, false)) --count_;
-        return;
-    }
-    std::vector<bool>::reference place = requests_[header.id % largest_window];
-    if (place) --count_;
-    place = false;
-}
-
-// --- waiting
-
-void PacketLane::Parker::park(std::chrono::nanoseconds limit,
-                              const base::Cancellation* cancellation) {
-    const Time due = lane_->due();
-    if (due != Time::max()) {
-        limit = std::min(limit, std::max<std::chrono::nanoseconds>(due - base::Clock::now(),
-                                                                   std::chrono::nanoseconds{0}));
-    }
-    link_.park(limit, cancellation);
-}
-
 // --- the end
 
 void PacketLane::answer_goodbye() noexcept {
@@ -497,7 +436,6 @@ void PacketLane::answer_goodbye() noexcept {
 void PacketLane::begin_close() noexcept {
     if (said_goodbye_at_.has_value() || !stream_.has_value()) return;
     (void)pump(true);
-    if (!is_client()) host_->post_gathered();
     // What waits has no number yet: close() says it then.
     if (!stream_->is_clear()) return;
     said_goodbye_at_ = base::Clock::now();
@@ -514,7 +452,6 @@ Status PacketLane::finish(const base::Deadline& deadline) {
             poll();
             stream_->wake(now());
             (void)pump(true);
-            if (!is_client()) host_->post_gathered();
             if (is_client() ? link_.peer() != connect::PeerState::alive
                             : said_goodbye_at_.has_value()) {
                 look_after_peer();
@@ -557,24 +494,6 @@ std::string PacketLane::explain() const {
             fmt::format("\nthey come through the shared buffer: {} were damaged", counts.damaged);
     }
     return text;
-}
-
-std::unique_ptr<NetworkLane> connect_packet_lane(const connect::Address& server,
-                                                 connect::LinkOptions link,
-                                                 const PacketMemory& memory,
-                                                 const PacketPosting& posting,
-                                                 const base::Deadline& deadline) {
-    link.max_receive_requests = most_packets + spare_receives;
-    auto lane = std::make_unique<PacketLane>(connect::connect(server, link, deadline), memory,
-                                             posting, nullptr);
-    const auto theirs = lane->link().exchange(connect::bytes_of(lane->facts()), deadline);
-    if (memory.is_shared) {
-        lane->meet(connect::facts_in<SharedPacketFacts>(theirs, setting_up_packets,
-                                                        lane->link().peer_name()));
-    } else {
-        lane->meet(packet_facts_in(theirs, lane->link().peer_name()));
-    }
-    return lane;
 }
 
 }  // namespace millrace::message

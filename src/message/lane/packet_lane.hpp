@@ -10,25 +10,25 @@
 //   server, UD  one queue pair, one pool of receives and one completion queue for all clients; the
 //               token that a packet bears says whose it is, and by its lowest bits where to look
 //   server, rc  what its clients send is found in the shared buffer and copied to where it stays
-//               until it was read; receives are for those who ring, as it sleeps. What it sends
+//               until it was read; receives are for clients that ring, as it sleeps. What it sends
 //               goes by SEND, as by UC, and is not lost
 //
 // Packets that are there to be sent at one time are posted with one doorbell: the pieces of a long
-// message; and, if the program asks for it (ClientOptions::gathers_requests,
-// ServerOptions::gather_turns), messages of a whole turn, which by UD may go to many clients.
+// message; and, if a client asks for it (ClientOptions::gathers_requests), requests of a whole
+// turn.
 //
 // A packet lies where it came until it was read, and its receive is posted again then. There are
 // some receives more than the peer may fill: for packets without data.
 //
 // The socket on which the two ends met tells that the peer has died, and carries the goodbye: the
 // number of packets that its sender has sent, and of those that it has got. So `closed` comes
-// behind the last message, be it lost before. A server says goodbye and waits for a moment until
-// its clients have what it has sent, as those of them do who are waiting for anything.
+// after the last message, be it lost before. A server says goodbye and waits for a moment until
+// its clients have what it has sent, as those of them do that are waiting for anything.
 //
-// Who can do what to whom. A UC packet comes from the peer. A datagram can be sent by anyone in the
-// fabric who knows (or tries) the queue pair's number and Q_Key: it takes a receive of the pool
-// until it is looked at, and nothing else, as 47 random bits of its token say whose it is. Who can
-// read what travels can forge it. So UD is for fabrics that are trusted.
+// Who can do what to whom. A UC packet comes from the peer. A datagram can be sent by any program
+// in the fabric that knows (or tries) the queue pair's number and Q_Key: it takes a receive of the
+// pool until it is looked at, and nothing else, as 47 random bits of its token say whose it is. A
+// program that can read what travels can forge it. So UD is for fabrics that are trusted.
 //
 // Source: work 002, sections 2.3.2 (what UC and UD promise) and 3 (one queue pair of the server for
 // all clients by UD, one for each by UC).
@@ -45,6 +45,7 @@
 #include <vector>
 
 #include "incoming.hpp"
+#include "lane/awaited_answers.hpp"
 #include "lane/network_lane.hpp"
 #include "lane/packet_chain.hpp"
 #include "lane/packet_setup.hpp"
@@ -129,7 +130,13 @@ class PacketLane final : public NetworkLane {
             if (lane_->own_window_.has_value()) (void)lane_->own_window_->reap();
             link_.prepare();
         }
-        void park(std::chrono::nanoseconds limit, const base::Cancellation* cancellation) override;
+        void park(std::chrono::nanoseconds limit, const base::Cancellation* cancellation) override {
+            if (const Time due = lane_->due(); due != Time::max()) {
+                limit = std::min(limit, std::max<std::chrono::nanoseconds>(
+                                            due - base::Clock::now(), std::chrono::nanoseconds{0}));
+            }
+            link_.park(limit, cancellation);
+        }
         Rest settle() override { return link_.settle(); }
         [[nodiscard]] std::chrono::nanoseconds longest_sleep() const noexcept override {
             return link_.longest_sleep();
@@ -140,19 +147,6 @@ class PacketLane final : public NetworkLane {
       private:
         PacketLane* lane_;
         connect::LinkParker link_;
-    };
-
-    /// The requests of a client that have no answer yet.
-    class Awaited {
-      public:
-        void sent(const SessionHead& head) noexcept;
-        void received(std::span<const std::byte> message) noexcept;
-        [[nodiscard]] bool any() const noexcept { return count_ != 0; }
-
-      private:
-        bool hello_ = false;
-        std::uint32_t count_ = 0;
-        std::vector<bool> requests_ = std::vector<bool>(largest_window);
     };
 
     /// What is sent, and what of it has left.
@@ -200,7 +194,10 @@ class PacketLane final : public NetworkLane {
     /// Takes what has come for it: a client's own, or its host's of all.
     void poll() noexcept;
     void give_back() noexcept;
-    void await_answer_to(const SessionHead& head) noexcept;
+    void await_answer_to(const SessionHead& head) noexcept {
+        awaited_.sent(head);
+        if (awaited_.any()) stream_->expect(true, now());
+    }
     /// Posts what is due. `full`: the queue pair takes no more of it now.
     base::Status pump(bool with_bare) noexcept;
     /// What stream_ says is to be posted next, into `chain`. `full`: of another completion, or
@@ -226,7 +223,7 @@ class PacketLane final : public NetworkLane {
     std::optional<PacketStream> stream_;
     Sending sending_;
     Copies copies_;
-    Awaited awaited_;
+    AwaitedAnswers awaited_;
     std::span<std::byte> claimed_;
     std::span<const std::byte> looked_at_;
     std::array<int, 2> news_{-1, -1};
@@ -234,12 +231,5 @@ class PacketLane final : public NetworkLane {
     std::optional<Time> said_goodbye_at_;
     Parker parker_;
 };
-
-/// A client's. Throws Error as connect::connect.
-[[nodiscard]] std::unique_ptr<NetworkLane> connect_packet_lane(const connect::Address& server,
-                                                               connect::LinkOptions link,
-                                                               const PacketMemory& memory,
-                                                               const PacketPosting& posting,
-                                                               const base::Deadline& deadline);
 
 }  // namespace millrace::message

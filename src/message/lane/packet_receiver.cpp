@@ -29,7 +29,7 @@ PacketArrival PacketReceiver::take(const PacketHead& head, std::span<const std::
         return PacketArrival::passed;
     }
     if (end_.has_value() && distance(head.sequence, *end_) <= 0) {
-        log_->fail("it sends behind its end");
+        log_->fail("it sends more after its end");
         return PacketArrival::passed;
     }
     PacketArrival arrival = PacketArrival::kept;

@@ -48,7 +48,7 @@ class PacketReceiver {
 
     [[nodiscard]] std::uint32_t expected() const noexcept { return expected_; }
     [[nodiscard]] std::uint64_t beyond() const noexcept { return beyond_; }
-    /// Behind the last packet that this end has a place for.
+    /// After the last packet that this end has a place for.
     [[nodiscard]] std::uint32_t limit() const noexcept { return consumed_ + terms_->own_room; }
     /// It is to be said, be it by a packet without data.
     [[nodiscard]] bool owes_state() const noexcept { return owes_state_; }

@@ -57,7 +57,7 @@ bool PacketSender::take_state(const PacketHead& head, PacketTime now) noexcept {
         is_blocked_ = false;
         has_moved = true;
     }
-    // Otherwise nothing was acknowledged that was sent behind what is not.
+    // Otherwise nothing was acknowledged that was sent after what is not.
     if (has_moved && (head.received != 0 || is_of_repeated)) repeat_overtaken();
     return has_moved;
 }

@@ -53,8 +53,7 @@ struct SharedPacketFacts {
 /// How one end posts its packets.
 struct PacketPosting {
     PostingHabits habits{};
-    /// What is committed waits for more until a look finds nothing (a client), or until the server
-    /// has seen to all (LaneHost::post_gathered()).
+    /// A client's: what is committed waits for more until a look finds nothing.
     bool gathers = false;
 };
 

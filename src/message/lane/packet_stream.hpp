@@ -11,7 +11,7 @@
 //
 //   A message goes as one packet, written in place, or as several, if it is longer than one. A
 //   packet stays in the sender's memory until the receiver has it and every transmission of it has
-//   left: packets lie one behind the other in a ring of bytes, and leave it in order.
+//   left: packets lie one after the other in a ring of bytes, and leave it in order.
 //
 //   The receiver takes packet n if expected ≤ n < consumed + room and it is not here yet. It stays
 //   where it came to until the program has read it, or has its piece of a longer message. So what
@@ -20,10 +20,10 @@
 //
 //   A receiver that shares its memory with others may find it taken. What came out of order is of
 //   no use until the gap before it is filled, and may be what has taken the memory, everyone's. So
-//   packet `expected` has a place of this receiver alone, and all that is behind it waits for it.
+//   packet `expected` has a place of this receiver alone, and all that comes after it waits for it.
 //
 //   Every packet of either direction says what has come of the other: `acknowledged` (expected), a
-//   bit for each of the 64 behind it, and the limit. So a request is acknowledged by its answer,
+//   bit for each of the 64 after it, and the limit. So a request is acknowledged by its answer,
 //   and the answer by the next request: a call costs one packet each way. There is no packet for
 //   acknowledging alone unless it is asked for (`asks`: half of what the sender has room for is on
 //   its way), or the limit has moved by half of the room, or a gap is noticed.
@@ -36,8 +36,8 @@
 //             to keep, and an idle client costs neither side anything. While something of the
 //             client's is unacknowledged, or an answer is awaited (expect()), it sends a packet
 //             with `probes` set when nothing has come for a time: the oldest one that is
-//             unacknowledged, or one without data. Whoever gets it acknowledges, and sends again
-//             the oldest packets that its state shows missing.
+//             unacknowledged, or one without data. The end that gets it acknowledges, and sends
+//             again the oldest packets that its state shows missing.
 //
 // Why it ends (every packet comes with some chance): while there is anything to be done, the
 // client's timer is set. Is something of its own missing at the server, then each probe brings the
@@ -47,8 +47,8 @@
 // one of the numbers above, which never go back. And nothing goes on for ever: a packet is sent
 // because the program has laid it; because a later one was acknowledged (each time another one);
 // because of a probe (`repeats` at most); or because of the timer, whose pauses double. Packets
-// without data are answered only if they probe, and whoever has no timer probes once for each
-// packet that came damaged, if it is told of such (note_damaged()), and never otherwise.
+// without data are answered only if they probe, and an end without a timer probes once for each
+// packet that came damaged, if it is told of that (note_damaged()), and never else.
 //
 // Who may say what. A packet with another token is nobody's: late ones of former connections, and
 // foreign ones. What bears the token and cannot be true (an acknowledgement of what was not sent, a
@@ -160,7 +160,7 @@ class PacketStream {
     }
 
     /// The next packet to be posted, within the memory; the same again until it was posted().
-    /// Not valid any longer behind any other call. False: there is nothing to send now.
+    /// Not valid any longer after any other call. False: there is nothing to send now.
     /// `with_bare` false: what could travel with an answer that may follow at once waits for it.
     [[nodiscard]] bool next(std::span<const std::byte>& packet, Time now,
                             bool with_bare = true) noexcept;
@@ -188,9 +188,9 @@ class PacketStream {
 
     // --- the end
 
-    /// The number behind the last packet that was laid: what the peer's end_at() takes.
+    /// The number after the last packet that was laid: what the peer's end_at() takes.
     [[nodiscard]] std::uint32_t end() const noexcept { return sender_.end(); }
-    /// The number behind the last packet that has come, with all before it.
+    /// The number after the last packet that has come, with all before it.
     [[nodiscard]] std::uint32_t got() const noexcept { return receiver_.expected(); }
     /// The peer sends nothing from this number on: said by other means. False: that cannot be.
     bool end_at(std::uint32_t number, Time now) noexcept;

@@ -14,7 +14,7 @@
 // while it is READ is READ no further, and is counted when nothing of it is under way. So memory
 // that a peer may still READ is never used for another message, whatever becomes of the request.
 //
-// READs are cut up as the requests behind one complete only behind it: a ring's memory is not used
+// READs are cut up as the requests after one complete only after it: a ring's memory is not used
 // again until then, and a WRITE of a small message should not wait for megabytes to end.
 //
 // The receiver takes memory for at most LargeMessages::max_bytes at a time, or one message, and
@@ -148,7 +148,7 @@ class Rendezvous {
     }
 
   private:
-    /// Where a payload begins in memory that it is READ into: behind its head, on a cache line.
+    /// Where a payload begins in memory that it is READ into: after its head, on a cache line.
     static constexpr std::size_t payload_at = 64;
     static constexpr std::size_t read_bytes = std::size_t{64} << 10;
     static constexpr std::size_t most_reads = 2;

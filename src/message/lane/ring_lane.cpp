@@ -196,10 +196,10 @@ void RingLane::agree(const LargeMessages& setting, Excess excess) noexcept {
 
 std::string RingLane::explain_large() const {
     if (!has_agreed()) {
-        return "large messages: in pieces through the ring, as not both ends allow otherwise";
+        return "large messages: in pieces through the ring, as not both ends allow more";
     }
     const std::string read =
-        "what the other end announces is READ, beside what comes through the ring";
+        "what the other end announces is READ, besides what comes through the ring";
     if (agreed_.longer_than == LargeMessages::never) {
         return fmt::format("large messages: {}; this end announces none, as the program chose",
                            read);

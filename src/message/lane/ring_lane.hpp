@@ -1,9 +1,10 @@
 // A lane of rings: both directions of a channel (channel_core.hpp), by store or by posting, by
-// WRITE or by SEND. Large messages are announced, and READ by who receives them (rendezvous.hpp),
-// if both ends have agreed to that. A message in pieces, which is what else there is, is put
-// together here, piece by piece, and what waits is kept here. Used by the server and the client.
+// WRITE or by SEND. Large messages are announced, and READ by the end that receives them
+// (rendezvous.hpp), if both ends have agreed to that. A message in pieces, which is what else there
+// is, is put together here, piece by piece, and what waits is kept here. Used by the server and the
+// client.
 //
-// Rings are what is fast: their short ways are inlined for who calls them by this type, and ask two
+// Rings are what is fast: their short ways are inlined for callers that have this type, and ask two
 // flags, that something else is to be looked at, and that something is kept.
 #pragma once
 
@@ -89,7 +90,7 @@ class RingLane final : public Lane {
         if (core_->pass_whole(taken_)) [[unlikely]]
             (void)core_->tell_peer();
     }
-    /// The same for who has nothing to send that would have to wait for some stores.
+    /// The same for an end that has nothing to send that would have to wait for some stores.
     [[gnu::always_inline]] void pass_at_leisure() noexcept {
         if (taken_ != nothing) [[likely]]
             lines_.take_ends(core_->reader, taken_);
@@ -120,9 +121,9 @@ class RingLane final : public Lane {
         message,  ///< one that is whole, and lies in the ring
         other,    ///< something that look() is to see to
     };
-    /// For who awaits a message of many lines, which may have the rest of its block to itself: has
-    /// all of these fetched at once, before its end is looked at. What is found stays until
-    /// pass_batch().
+    /// For an end that awaits a message of many lines, which may have the rest of its block to
+    /// itself: has all of these fetched at once, before its end is looked at. What is found stays
+    /// until pass_batch().
     [[nodiscard, gnu::always_inline]] Front look_at_front(
         std::span<const std::byte>& message) noexcept {
         if (has_other_work_ || core_->is_not_plain) [[unlikely]]
@@ -138,7 +139,8 @@ class RingLane final : public Lane {
         message = {reader.payload(), length};
         return Front::message;
     }
-    /// For who looks again a little later: has the next message fetched (CacheLines::ask_ahead).
+    /// For an end that looks again a little later: has the next message fetched
+    /// (CacheLines::ask_ahead).
     void ask_ahead() noexcept {
         if (!has_other_work_ && !core_->is_not_plain) lines_.ask_ahead(core_->reader);
     }
@@ -148,7 +150,7 @@ class RingLane final : public Lane {
     }
     /// What look() has found is a long one.
     void ask_for_frame(std::size_t length) noexcept { lines_.ask_for_frame(core_->reader, length); }
-    /// Where the next frame will begin: for who looks at many lanes in turn.
+    /// Where the next frame will begin: for a server that looks at many lanes in turn.
     [[nodiscard, gnu::always_inline]] FrameReader::Awaited awaited() const noexcept {
         return core_->reader.awaited();
     }
@@ -175,7 +177,7 @@ class RingLane final : public Lane {
         return core_->find_piece(piece, false) != base::Status::empty;
     }
     /// Messages come by SEND: completions tell of them, and poll_sends() takes these. False: there
-    /// is one already, or they come otherwise.
+    /// is one already, or they do not come so.
     [[nodiscard]] bool comes_by_send() const noexcept { return core_->incoming.has_value(); }
     bool poll_sends() noexcept {
         if (!core_->incoming.has_value() || !core_->incoming->empty()) return false;
@@ -246,7 +248,7 @@ class RingLane final : public Lane {
 
     // --- large messages
 
-    /// Who announces more than `max_bytes` of large messages.
+    /// What an end does that announces more than `max_bytes` of large messages.
     enum class Excess : std::uint8_t {
         in_pieces,  ///< sends the next one in pieces
         waits,      ///< until the peer has READ some, which nobody rings for: it looks by a clock
@@ -271,8 +273,8 @@ class RingLane final : public Lane {
         return core_->activity() + fetch_progress();
     }
     [[nodiscard]] int descriptor(const base::WaitPolicy& policy) override;
-    /// For who waits, and has looked in vain: true if nothing has come since, by a look at the
-    /// place of the next frame alone. False also where it is time to look around, which look()
+    /// For an end that waits, and has looked in vain: true if nothing has come since, by a look at
+    /// the place of the next frame alone. False also where it is time to look around, which look()
     /// does.
     [[nodiscard, gnu::always_inline]] bool stays_quiet() noexcept { return core_->stays_quiet(); }
     /// After a look that has found nothing: it had nothing else to do.
@@ -289,7 +291,7 @@ class RingLane final : public Lane {
         core_->readiness->wake();
     }
 
-    // --- waiting, of who has many: its hub watches them all
+    // --- waiting, of a thread that has many lanes: its hub watches them all
 
     /// What becomes readable when the peer rings after fall_asleep(), until unwatch(). Throws Error
     /// (resource_exhausted): no more descriptors, unless it was watched already.

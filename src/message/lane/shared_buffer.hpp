@@ -15,7 +15,7 @@
 //   row      the client whose place it is writes words; the server exchanges them with 0.
 //   buffer   every client, at a random line. The server only reads.
 //
-// A client lays packet n anywhere in the buffer, and behind it, by one write of 8 bytes, where it
+// A client lays packet n anywhere in the buffer, and after it, by one write of 8 bytes, where it
 // lies and its checksum into word `n mod slots` of its row. (A packet without data has the last
 // word.) The stream sends n only when n - slots was consumed, whose word was taken for that; so a
 // word is written over only by the same packet, sent again, or, of those without data, by a newer
@@ -24,7 +24,7 @@
 // Nothing keeps two clients from writing to the same lines. So what the server takes from a word
 // counts for nothing until it has been copied into memory of the server's own, and the copy has the
 // word's checksum, begun with the connection's token: who sent it, and which connection of whom.
-// (Behind a check in place another client might still write.) What has not is damaged, and as if
+// (After a check in place another client might still write.) What has not is damaged, and as if
 // lost: the server asks its client for the oldest packets that are missing (PacketStream::
 // note_damaged), which go to other lines then. So a collision costs a round trip; both of two that
 // met may be damaged, and chance ends that.
@@ -124,7 +124,7 @@ class SharedReader {
         }
     }
 
-    /// From here on clients that write ring; what they wrote before is found by a look behind it.
+    /// From here on clients that write ring; what they wrote before is found by a look after it.
     void rest() noexcept {
         resting_ += resting_ % 2 == 0 ? 1 : 2;
         flag().store(resting_, std::memory_order_seq_cst);

@@ -6,6 +6,9 @@
 #include <cstring>
 #include <utility>
 
+#include <fmt/format.h>
+
+#include "millrace/base/error.hpp"
 #include "millrace/base/peer_causality.hpp"
 #include "millrace/base/random.hpp"
 
@@ -19,10 +22,23 @@ bool SharedFacts::is_valid(std::size_t packet_bytes) const noexcept {
            std::has_single_bit(slots) && lines / 2 >= in_shared_lines(packet_bytes);
 }
 
+namespace {
+[[nodiscard]] const SharedFacts& checked(const SharedFacts& facts, std::size_t packet_bytes,
+                                         const connect::Link& link) {
+    if (facts.is_valid(packet_bytes)) return facts;
+    throw base::Error{
+        base::ErrorCode::protocol, "set up messages over packets",
+        fmt::format("peer {}", link.peer_name()),
+        fmt::format("its shared buffer has {} lines, {} packets of a client, place {} of {}",
+                    facts.lines, facts.slots, facts.place, facts.places),
+        "use the same build of millrace on both sides"};
+}
+}  // namespace
+
 SharedSender::SharedSender(connect::Link& link, ring::SendWindow& window, ring::Carrier carrier,
-                           const SharedFacts& facts, std::uint64_t token)
+                           const SharedFacts& facts, std::uint64_t token, std::size_t packet_bytes)
     : window_{&window},
-      places_{facts.shape(), shared_seed(token), base::random_bits()},
+      places_{checked(facts, packet_bytes, link).shape(), shared_seed(token), base::random_bits()},
       shape_{facts.shape()},
       remote_{facts.address, facts.rkey},
       row_at_{shape_.row_at(facts.place)},

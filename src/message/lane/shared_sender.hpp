@@ -4,7 +4,7 @@
 // Ringing is an empty SEND, whose completion wakes the server; at most one for each of its sleeps.
 // Whether it sleeps stands in its memory. It says so first and looks for packets then; the client
 // writes first and looks whether it sleeps then. So one of the two sees the other. By store that
-// look is a load behind each packet. By post it is a READ behind the WRITEs of the packet, on the
+// look is a load after each packet. By post it is a READ after the WRITEs of the packet, on the
 // same queue pair: only where no answer has come for a while, and the client looks for it; while it
 // does not look, nothing of a packet that was lost would be sent again either.
 //
@@ -29,7 +29,7 @@
 
 namespace millrace::message {
 
-/// What a server tells a client of its shared buffer, behind its PacketFacts.
+/// What a server tells a client of its shared buffer, after its PacketFacts.
 struct SharedFacts {
     std::uint64_t address = 0;  ///< of all of it
     std::uint32_t rkey = 0;
@@ -52,10 +52,10 @@ class SharedSender {
   public:
     using Time = base::Clock::time_point;
 
-    /// `token`: of packets to the server. `link` and `window` outlive it. Throws Error
-    /// (resource_exhausted; unsupported: a store was asked for that cannot be).
+    /// `token`, `packet_bytes`: of packets to the server. `link` and `window` outlive it. Throws
+    /// Error (protocol; resource_exhausted; unsupported: a store was asked for that cannot be).
     SharedSender(connect::Link& link, ring::SendWindow& window, ring::Carrier carrier,
-                 const SharedFacts& facts, std::uint64_t token);
+                 const SharedFacts& facts, std::uint64_t token, std::size_t packet_bytes);
 
     /// Stored, not posted: a packet has left at once.
     [[nodiscard]] bool stores() const noexcept { return memory_ != nullptr; }
@@ -82,7 +82,7 @@ class SharedSender {
     /// How long an answer may take until it is asked whether the server sleeps.
     static constexpr std::chrono::microseconds patience{10};
 
-    /// What the server's word said behind the last packet.
+    /// What the server's word said after the last packet.
     void take(std::uint64_t resting, Time now) noexcept;
 
     ring::SendWindow* window_;
@@ -94,7 +94,7 @@ class SharedSender {
     verbs::RegisteredBuffer words_;      ///< by post: what WRITEs of words are from; READs into
     bool inlines_ = false;
     bool has_sent_ = false;      ///< since sent() was called last
-    bool is_unchecked_ = false;  ///< nobody knows whether the server has slept behind the last one
+    bool is_unchecked_ = false;  ///< nobody knows whether the server has slept after the last one
     Time unchecked_since_{};
     std::uint64_t reading_ = 0;  ///< ticket of the READ that is under way; 0: none is
     std::uint64_t rung_ = 0;     ///< the sleep that was ended

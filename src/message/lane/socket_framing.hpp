@@ -60,7 +60,7 @@ class ByteQueue {
     [[nodiscard]] std::byte* begin() noexcept { return memory_.get() + begin_; }
     [[nodiscard]] const std::byte* begin() const noexcept { return memory_.get() + begin_; }
     [[nodiscard]] std::byte* end() noexcept { return memory_.get() + end_; }
-    /// Behind its end, without asking for more memory.
+    /// After its end, without asking for more memory.
     [[nodiscard]] std::size_t room() const noexcept {
         return capacity_ > end_ ? capacity_ - end_ : 0;
     }
@@ -95,7 +95,7 @@ class SocketInbox {
         nothing,    ///< no whole frame is here
         message,    ///< … in front, until pass()
         too_large,  ///< a longer one than allowed: its session head, until pass()
-        goodbye,    ///< nothing is behind it
+        goodbye,    ///< nothing comes after it
         garbage,    ///< so is what is here
     };
 

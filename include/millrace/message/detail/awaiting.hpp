@@ -15,6 +15,7 @@
 #include "millrace/base/clock.hpp"
 #include "millrace/base/coroutine.hpp"
 #include "millrace/base/deadline.hpp"
+#include "millrace/base/error.hpp"
 #include "millrace/base/executor.hpp"
 #include "millrace/base/status.hpp"
 

@@ -13,6 +13,7 @@
 #include "millrace/base/deadline.hpp"
 #include "millrace/message/client.hpp"
 #include "millrace/rpc/codec.hpp"
+#include "millrace/rpc/head.hpp"
 #include "millrace/rpc/result.hpp"
 
 namespace millrace::rpc::detail {
