@@ -174,6 +174,11 @@ bool WireRoute::flush() noexcept {
     return false;
 }
 
+void WireRoute::see_off() noexcept {
+    const std::lock_guard guard{lock_};
+    if (!send_all()) wait_for_flush();
+}
+
 bool WireRoute::send_all() noexcept {
     if (!exit_.usable.load(std::memory_order_relaxed)) return false;
     const base::Uncancelled held;
