@@ -118,7 +118,8 @@ class WireRoute : public std::enable_shared_from_this<WireRoute> {
     /// So many of the runs from the first on; negative: errno says why the first did not go.
     [[nodiscard]] int send_some() noexcept;
     void give_up_first(int error) noexcept;
-    void send_one_by_one(const Run& run) noexcept;
+    /// False: none has gone.
+    bool send_one_by_one(const Run& run) noexcept;
     void note_sent(const Run& run) noexcept;
     void judge_segments() noexcept;
     void wait_for_flush() noexcept;
