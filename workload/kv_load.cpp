@@ -5,6 +5,7 @@
 #include <memory>
 #include <random>
 #include <span>
+#include <string>
 #include <utility>
 
 #include <fmt/format.h>
@@ -105,6 +106,7 @@ class Worker {
     }
     bool take(const base::Deadline& deadline) { return take_before(result_, deadline); }
     void await() { await(result_); }
+    [[nodiscard]] std::string carrier() { return client_.link().carrier(); }
     [[nodiscard]] std::size_t outstanding() const { return client_.outstanding(); }
 
     void close() { (void)client_.close(base::Deadline::after(patience)); }
@@ -280,6 +282,7 @@ KvLoadResult run_load(const KvLoad& load) {
     for (unsigned i = 0; i < load.clients; ++i) {
         workers.push_back(std::make_unique<Worker>(load, i));
     }
+    const std::string carrier = workers.front()->carrier();
     std::vector<KvLoadResult> results(load.clients);
     const unsigned threads = load.threads == 0 ? load.clients : load.threads;
     const CrowdFigures figures = run_crowd({.members = threads}, [&](CrowdMember& me) {
@@ -294,6 +297,7 @@ KvLoadResult run_load(const KvLoad& load) {
         run_workers(load, mine, number, threads, start);
     });
     KvLoadResult all;
+    all.carrier = carrier;
     all.seconds = figures.seconds;
     for (KvLoadResult& one : results) {
         all.gets += one.gets;

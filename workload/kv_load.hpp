@@ -39,6 +39,7 @@ struct KvLoad {
 };
 
 struct KvLoadResult {
+    std::string carrier;  ///< of the first client's connection; empty: sockets
     double seconds = 0;
     std::uint64_t gets = 0;
     std::uint64_t hits = 0;

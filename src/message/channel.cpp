@@ -145,16 +145,14 @@ base::Status Channel::close(const base::Deadline& deadline) {
     } else if (!core.peer_had_all()) {
         status = base::Status::closed;
     }
-    if (!peer_closed && !core.window.broken() && !core.window.done(core.last_ticket)) {
-        // Only a completion says that everything was delivered; a READ behind it will have one.
+    if (!peer_closed && status == base::Status::ok && !core.window.done(core.last_ticket)) {
+        // Only the close frame's completion says that everything was delivered.
         base::NapParker nap;
         std::optional<base::Deadline> hope;
         const base::Status waited = base::wait_until(
             [&] {
-                (void)core.pull.start();
                 // A queue pair that failed may have failed because the peer closed meanwhile.
                 const bool broken = core.window.reap() != base::Status::ok;
-                (void)core.pull.poll();
                 if (core.window.done(core.last_ticket)) return true;
                 const connect::PeerState peer = broken ? core.link.peer_now() : core.link.peer();
                 if (peer != connect::PeerState::alive) {
@@ -167,10 +165,8 @@ base::Status Channel::close(const base::Deadline& deadline) {
                 return hope->expired();
             },
             deadline, core.options.wait, nap);
-        if (status == base::Status::ok) {
-            const bool delivered = core.window.done(core.last_ticket) || core.peer_had_all();
-            status = waited == base::Status::ok && !delivered ? core.lost_or_closed() : waited;
-        }
+        const bool delivered = core.window.done(core.last_ticket) || core.peer_had_all();
+        status = waited == base::Status::ok && !delivered ? core.lost_or_closed() : waited;
     }
     core.say_goodbye();
     core.ended_sending = core.ended_receiving = base::Status::closed;

@@ -235,7 +235,8 @@ base::Status Channel::Core::send_close() noexcept {
     data_position = writer.position();
     const base::Status status = reserve(0);
     if (status != base::Status::ok) return status;
-    is_closing = true;
+    // The peer may go as soon as it has read this frame, and answers nothing more then.
+    signal = ring::Signal::now;
     const base::Status posted = post(writer.commit(0, frame_close), counts.other_writes);
     if (posted == base::Status::ok) {
         ended_sending = base::Status::closed;

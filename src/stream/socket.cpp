@@ -104,7 +104,11 @@ bool may_hear_goodbye(Socket::Core& core) {
 Status end_close(Socket::Core& core, Status status) {
     if (core.ended != Status::ok) {
         const bool said_goodbye = core.link.peer_now() == connect::PeerState::closed;
-        status = !said_goodbye ? core.ended : core.peer_had_all() ? Status::ok : Status::closed;
+        // What was delivered is, though the peer has let go of its end since.
+        const bool had_all = said_goodbye ? core.peer_had_all()
+                                          : core.connection->violation() == Violation::none &&
+                                                core.all_delivered();
+        status = had_all ? Status::ok : said_goodbye ? Status::closed : core.ended;
     }
     // Also of one that gave up: its peer shall not have to guess why nothing comes any more.
     core.say_goodbye();

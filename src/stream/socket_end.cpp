@@ -56,7 +56,8 @@ void Socket::Core::end_copy() noexcept {
 std::string Socket::Core::cause_of_loss() const { return ring::cause_of_loss(link, window); }
 
 bool Socket::Core::all_delivered() noexcept {
-    if (!connection->sender().finished()) return false;
+    if (!connection->sender().ended() || !in_flight.empty()) return false;
+    // FIN leaves after all else, and completes after it.
     return window.done(last_ticket) || (window.reap() == Status::ok && window.done(last_ticket));
 }
 

@@ -1,4 +1,5 @@
 // `millrace kv` as a user runs it: a server and the words that ask it.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -24,6 +25,8 @@ using millrace::test::CommandOutcome;
 using millrace::test::Kv;
 using millrace::test::run_command;
 using millrace::test::run_line;
+using testing::HasSubstr;
+using testing::Not;
 
 TEST_F(Kv, SetsGetsAndRemoves) {
     serve();
@@ -59,6 +62,13 @@ TEST_F(Kv, GoesByTheTransportsThatItWasToldTo) {
     EXPECT_TRUE(bench.exit.success()) << bench.text;
     EXPECT_EQ(nlohmann::json::parse(bench.text)["transport"], "tcp");
     EXPECT_FALSE(ask({"ping", "--transport", "pigeon"}).exit.success());
+}
+
+TEST_F(Kv, SaysWhereItsBenchMeasuresTheWire) {
+    const std::vector<std::string> bench{"kv", "bench", "--operations", "50", "--keys", "50"};
+    EXPECT_THAT(run_command(bench).text, Not(HasSubstr("over the wire")));
+    EXPECT_THAT(run_command(bench, {"MILLRACE_WIRE=127.0.0.2,always"}).text,
+                HasSubstr("over the wire: RoCEv2, from UDP 127.0.0.2 port "));
 }
 
 TEST_F(Kv, RefusesWhoComesByAnotherTransport) {

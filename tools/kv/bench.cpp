@@ -107,11 +107,7 @@ int run_kv_bench(const KvBenchOptions& options) {
         };
     }
     const workload::KvLoadResult result = workload::run_load(chosen.load);
-    std::string device;
-    if (chosen.load.client.transport != connect::Transport::tcp) {
-        const auto& asked = chosen.load.client.endpoint;
-        device = (asked != nullptr ? asked : connect::Endpoint::shared())->describe();
-    }
+    const std::string& device = result.carrier;
     if (terminal) fmt::print(stderr, "\r\033[K");
     const auto [least, most] =
         std::minmax_element(result.per_client.begin(), result.per_client.end());

@@ -118,7 +118,7 @@ void measure(const PerfClientOptions& options, Report& report) {
         run.add(lane, stream_lane(std::move(socket), chosen.endpoint, run.stopping()));
     }
     (void)hear(control, soon());
-    report.begin(plan.tcp ? "" : chosen.endpoint->describe());
+    report.begin(plan.tcp ? "" : control.link().carrier());
     run.start();
     watch(run, report, options.interval);
     const Counts& mine = run.counts();

@@ -243,6 +243,9 @@ class Link {
     [[nodiscard]] const std::string& peer_name() const noexcept;
     /// What was chosen and why: device, mode, path, GID, MTU, capabilities of both.
     [[nodiscard]] std::string explain() const;
+    /// What carries it, in a line, for who reports of it: "soft0 (soft device, ...)", and whether
+    /// it goes over the wire. Empty for transport tcp.
+    [[nodiscard]] std::string carrier() const;
 
     struct State;  ///< private to connect/
     explicit Link(std::unique_ptr<State> state) noexcept;

@@ -223,6 +223,8 @@ class Client {
     [[nodiscard]] message::ClientStats stats() const noexcept { return client_.stats(); }
     [[nodiscard]] std::string explain() const { return client_.explain(); }
     [[nodiscard]] std::string failure() const { return client_.failure(); }
+    /// The connection beneath, as message::Client::link.
+    [[nodiscard]] connect::Link& link() { return client_.link(); }
 
   private:
     friend class detail::AsyncCore;

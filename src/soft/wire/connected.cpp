@@ -37,6 +37,8 @@ Connected::Connected(const Of& of, std::unique_ptr<WireOwner> owner)
 Connected::~Connected() {
     port_.remove(qpn_);
     port_.engine().remove(*this);
+    // The last answers, before this process or its end of a socket goes.
+    if (port_.usable()) route_->see_off();
 }
 
 void Connected::learn(const ibv_qp_attr& attributes, ibv_qp_state state) noexcept {
@@ -89,6 +91,12 @@ ibv_wc_status Connected::move() noexcept {
 }
 
 void Connected::abort() noexcept {
+    // The program has seen what came, and its peer is not to take that for lost.
+    if (port_.usable()) {
+        WireOutlet outlet{*route_};
+        protocol_->answer(cable_now(), outlet);
+    }
+    port_.flush();
     aborted_ = protocol_->abort() + (failed_ ? 1 : 0);
     port_.engine().expect(*this, wire_never);
 }

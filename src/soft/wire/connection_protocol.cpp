@@ -41,6 +41,9 @@ class Reliable final : public ConnectionProtocol {
         roce::is_answer(packet.kind) ? requester_.arrived(packet, now)
                                      : responder_.arrived(packet, now);
     }
+    void answer(std::int64_t now, roce::Outlet& outlet) noexcept override {
+        static_cast<void>(responder_.send(now, outlet, true));
+    }
     bool send(std::int64_t now, roce::Outlet& outlet) noexcept override {
         // What the peer waits for goes first.
         const bool answered = responder_.send(now, outlet, true);

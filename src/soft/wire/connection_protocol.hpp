@@ -33,6 +33,8 @@ class ConnectionProtocol {
     virtual void hold(bool held) noexcept = 0;
     virtual void post(const roce::Request& request) noexcept = 0;
     virtual void arrived(const roce::Packet& packet, std::int64_t now) noexcept = 0;
+    /// What has come is answered, though nothing else is to leave any more.
+    virtual void answer(std::int64_t, roce::Outlet&) noexcept {}
     /// False: the outlet was full.
     virtual bool send(std::int64_t now, roce::Outlet& outlet) noexcept = 0;
     [[nodiscard]] virtual std::int64_t next_deadline() const noexcept = 0;
