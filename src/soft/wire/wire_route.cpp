@@ -127,7 +127,7 @@ void WireRoute::add_lane(std::uint32_t slot) noexcept {
 std::uint8_t* WireRoute::begin(std::size_t bytes) noexcept {
     if (!exit_.usable.load(std::memory_order_relaxed)) return nullptr;
     const std::size_t all = bytes + roce::icrc_bytes;
-    if (used_ + all > arena_bytes || run_count_ == most_runs) {
+    if (used_ + all > arena_bytes || run_count_ == most_runs || is_full(all)) {
         if (!send_all()) {
             wait_for_flush();
             return nullptr;
@@ -135,6 +135,10 @@ std::uint8_t* WireRoute::begin(std::size_t bytes) noexcept {
     }
     begun_ = all;
     return reinterpret_cast<std::uint8_t*>(arena_.memory()) + used_;
+}
+
+bool WireRoute::is_full(std::size_t bytes) const noexcept {
+    return run_count_ > first_run_ && runs_[run_count_ - 1].bytes + bytes > longest_send;
 }
 
 bool WireRoute::continues(const Run& run, std::uint32_t lane, std::size_t bytes) const noexcept {

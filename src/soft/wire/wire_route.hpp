@@ -105,7 +105,9 @@ class WireRoute : public std::enable_shared_from_this<WireRoute> {
         roce::Icrc icrc;
     };
     static constexpr std::size_t most_runs = 64;
-    static constexpr std::size_t arena_bytes = 65536;
+    /// Twice what one send takes: a message's first packet is longer than the next ones, and goes
+    /// by a send of its own.
+    static constexpr std::size_t arena_bytes = 131072;
 
     // With the lock.
     [[nodiscard]] std::uint8_t* begin(std::size_t bytes) noexcept;
@@ -114,6 +116,8 @@ class WireRoute : public std::enable_shared_from_this<WireRoute> {
     void add_lane(std::uint32_t slot) noexcept;
     [[nodiscard]] bool continues(const Run& run, std::uint32_t lane, std::size_t bytes)
         const noexcept;
+    /// The last run has no room for so many bytes more.
+    [[nodiscard]] bool is_full(std::size_t bytes) const noexcept;
     [[nodiscard]] bool send_all() noexcept;
     /// So many of the runs from the first on; negative: errno says why the first did not go.
     [[nodiscard]] int send_some() noexcept;
