@@ -18,9 +18,9 @@
 #include "fuzz/input.hpp"
 #include "fuzz/session.hpp"
 #include "fuzz/target.hpp"
-#include "packet_stream.hpp"
-#include "shared_buffer.hpp"
-#include "shared_sender.hpp"
+#include "lane/packet_stream.hpp"
+#include "lane/shared_buffer.hpp"
+#include "lane/shared_sender.hpp"
 
 namespace millrace::fuzz {
 namespace {

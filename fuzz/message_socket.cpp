@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "fuzz/target.hpp"
-#include "socket_framing.hpp"
+#include "lane/socket_framing.hpp"
 
 namespace millrace::fuzz {
 namespace {

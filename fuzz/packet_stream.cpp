@@ -17,7 +17,7 @@
 #include "fuzz/input.hpp"
 #include "fuzz/session.hpp"
 #include "fuzz/target.hpp"
-#include "packet_stream.hpp"
+#include "lane/packet_stream.hpp"
 
 namespace millrace::fuzz {
 namespace {

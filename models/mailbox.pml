@@ -1,5 +1,5 @@
 /* A client's byte beside its ring, and the server that looks at the ring only where the byte is
- * set: src/message/mailboxes.hpp, and visit() of src/message/server.cpp.
+ * set: src/message/server/mailboxes.hpp, and visit() of src/message/server/server.cpp.
  *
  * Modelled: stores that become visible late, in their order (a store buffer, or WRITEs of one queue
  * pair); a look that takes one message at most; the byte that stands while there are more; its

@@ -1,5 +1,5 @@
 /* Messages over packets that may be lost, doubled and overtaken, where only the client has a timer:
- * src/message/packet_stream.hpp.
+ * src/message/lane/packet_stream.hpp.
  *
  * Modelled: requests of one packet each, and their answers, each in its time; what every packet says
  * of the other direction (what has come, and how much room there is); packets that are lost, doubled

@@ -1,5 +1,5 @@
 /* A place of a server whose client goes, and which another one gets: part(), vacate() and add() of
- * src/message/server_clients.cpp, visit() of server.cpp, ReplyQueue.
+ * src/message/server/clients.cpp, visit() of server.cpp, ReplyQueue.
  *
  *   Former   posts frames and bytes, whatever becomes of its connection
  *   Server   takes messages, hands each to Worker, ends the former client's connection at any time,

@@ -2,8 +2,8 @@
 // there.
 #pragma once
 
-#include "command.hpp"
-#include "syntax.hpp"
+#include "command_line/command.hpp"
+#include "command_line/syntax.hpp"
 
 namespace millrace::tools {
 

@@ -11,7 +11,7 @@
 #include <fmt/format.h>
 
 #include "bench.hpp"
-#include "syntax.hpp"
+#include "command_line/syntax.hpp"
 
 namespace millrace::tools {
 namespace {

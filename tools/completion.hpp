@@ -2,7 +2,7 @@
 // from what the parser knows. The build writes and installs them.
 #pragma once
 
-#include "command.hpp"
+#include "command_line/command.hpp"
 
 namespace millrace::tools {
 

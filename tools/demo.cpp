@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <memory>
 
+#include "command_line/numbers.hpp"
 #include "demo/demo.hpp"
-#include "numbers.hpp"
 
 namespace millrace::tools {
 

@@ -1,7 +1,7 @@
 // `millrace demo`: the arguments; what it does lies in demo/.
 #pragma once
 
-#include "command.hpp"
+#include "command_line/command.hpp"
 
 namespace millrace::tools {
 

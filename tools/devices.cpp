@@ -12,10 +12,10 @@
 #include <string>
 #include <vector>
 
-#include "json_output.hpp"
+#include "command_line/json_output.hpp"
+#include "command_line/output.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/verbs/device.hpp"
-#include "output.hpp"
 
 namespace millrace::tools {
 namespace {

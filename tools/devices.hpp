@@ -1,7 +1,7 @@
 // `millrace devices`: what verbs devices this machine has, the soft one included.
 #pragma once
 
-#include "command.hpp"
+#include "command_line/command.hpp"
 
 namespace millrace::tools {
 

@@ -9,9 +9,9 @@
 #include <string_view>
 #include <vector>
 
+#include "command_line/json_output.hpp"
+#include "command_line/output.hpp"
 #include "doctor/checks.hpp"
-#include "json_output.hpp"
-#include "output.hpp"
 
 namespace millrace::tools {
 namespace {

@@ -1,7 +1,7 @@
 // `millrace doctor`: what of this machine's settings helps or hinders RDMA programs.
 #pragma once
 
-#include "command.hpp"
+#include "command_line/command.hpp"
 
 namespace millrace::tools {
 

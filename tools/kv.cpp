@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "command_line/numbers.hpp"
 #include "kv/ask.hpp"
 #include "kv/bench.hpp"
 #include "kv/serve.hpp"
@@ -17,7 +18,6 @@
 #include "millrace/kv/store.hpp"
 #include "millrace/message/server.hpp"
 #include "millrace/message/transfer.hpp"
-#include "numbers.hpp"
 
 namespace millrace::tools {
 namespace {
@@ -61,28 +61,11 @@ void add_transfers(CLI::App& command, message::Transfer& requests, message::Tran
         answers);
 }
 
-/// What a server and its clients may do otherwise, so that it can be measured (docs/kv.md).
-void add_habits(CLI::App& command, message::ServerOptions& server) {
-    command
-        .add_option("--look-ahead", server.look_ahead,
-                    "Prefetch the table for the requests of so many clients before the first is "
-                    "answered; default: 0")
-        ->transform(whole_between(0, 64));
-    command
-        .add_option("--gather", server.gather_turns,
-                    "Post what goes to one end together, for so many turns; default: 1, at once")
-        ->transform(whole_between(1, 64));
-    command
-        .add_option("--group", server.group_clients,
-                    "Serve clients in groups of so many that take turns; default: 0, all at once")
-        ->transform(whole_between(0, 65536));
-    message::PostingHabits& posting = server.posting;
+/// Whether small messages travel within their work requests, so that it can be measured.
+void add_posting(CLI::App& command, message::PostingHabits& posting) {
     command.add_flag_callback(
         "--no-inline", [&posting] { posting.inlines = false; },
         "Small messages do not travel within their work requests");
-    command.add_flag_callback(
-        "--no-chain", [&posting] { posting.chains = false; },
-        "Over uc and ud, each packet is posted by itself");
 }
 
 /// Where clients come who speak another protocol. The options that need one of the addresses.
@@ -178,7 +161,7 @@ void add_serve(CLI::App& parent, Action& chosen) {
                      "Begin with the items in that file, if it is there, and write it at the end")
         ->type_name("FILE");
     const std::vector<const CLI::Option*> of_doors = add_doors(*command, *options);
-    add_habits(*command, options->server.messages);
+    add_posting(*command, options->server.messages.tuning.posting);
     add_transports(*command, options->server.messages.transports);
     command->add_flag_callback(
         "--trust-clients",
@@ -282,7 +265,7 @@ void add_bench(CLI::App& parent, Action& chosen) {
     auto* command = parent.add_subcommand(
         "bench", "Get and set random keys as fast as the answers come, and tell how fast that was");
     auto options = std::make_shared<KvBenchOptions>();
-    KvLoad& load = options->load;
+    workload::KvLoad& load = options->load;
     // Behind the commas, as work 002's benchmark calls it (appendix A.1.2).
     command
         ->add_option("--server,-a", options->server,
@@ -333,7 +316,7 @@ void add_bench(CLI::App& parent, Action& chosen) {
         ->capture_default_str();
     load.client.wait.moves = true;  // the threads are this program's own
     add_wait(*command, load.client.wait);
-    add_habits(*command, options->own);
+    add_posting(*command, options->posting);
     command->add_flag_callback(
         "--blocking", [options] { options->load.client.wait = base::WaitPolicy::blocking(); },
         "As --wait block");

@@ -1,7 +1,7 @@
 // `millrace kv`: a key-value server, and what its clients ask.
 #pragma once
 
-#include "command.hpp"
+#include "command_line/command.hpp"
 
 namespace millrace::tools {
 

@@ -5,11 +5,11 @@
 #include <cstdio>
 #include <exception>
 
+#include "command_line/output.hpp"
+#include "command_line/usage.hpp"
 #include "millrace/base/log.hpp"
 #include "millrace/base/standard_streams.hpp"
-#include "output.hpp"
 #include "program.hpp"
-#include "usage.hpp"
 
 namespace {
 

@@ -9,8 +9,8 @@
 #include <fmt/format.h>
 
 #include "bench.hpp"
+#include "command_line/syntax.hpp"
 #include "millrace/base/error.hpp"
-#include "syntax.hpp"
 
 namespace millrace::tools {
 namespace {

@@ -5,7 +5,7 @@
 
 #include <memory>
 
-#include "command.hpp"
+#include "command_line/command.hpp"
 
 namespace millrace::tools {
 

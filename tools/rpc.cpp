@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <memory>
 
+#include "command_line/numbers.hpp"
 #include "millrace/connect/address.hpp"
-#include "numbers.hpp"
 #include "rpc/list.hpp"
 
 namespace millrace::tools {

@@ -1,7 +1,7 @@
 // `millrace rpc`: looks at servers of typed calls.
 #pragma once
 
-#include "command.hpp"
+#include "command_line/command.hpp"
 
 namespace millrace::tools {
 

@@ -1,7 +1,7 @@
 // `millrace soft run`: runs an unmodified program on the soft device.
 #pragma once
 
-#include "command.hpp"
+#include "command_line/command.hpp"
 
 namespace millrace::tools {
 

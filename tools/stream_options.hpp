@@ -4,7 +4,7 @@
 #include <optional>
 #include <string_view>
 
-#include "command.hpp"
+#include "command_line/command.hpp"
 #include "millrace/stream/mode.hpp"
 #include "millrace/stream/type.hpp"
 

@@ -8,10 +8,10 @@
 
 #include <fmt/format.h>
 
-#include "busy/hogs.hpp"
-#include "busy/measure_busy.hpp"
-#include "framework/bars.hpp"
-#include "kv/measure_crowd.hpp"
+#include "bench/busy/hogs.hpp"
+#include "bench/busy/measure_busy.hpp"
+#include "bench/framework/bars.hpp"
+#include "bench/kv/measure_crowd.hpp"
 
 namespace millrace::bench {
 namespace {
@@ -129,8 +129,8 @@ const BarRegistration exchanges[] = {
 Bar on_and_off(Contact contact, const char* what) {
     const auto rate = [contact] { return round_trips({.by = contact}).per_second; };
     return ratio_bar("busy",
-                     fmt::format("round trips of {} beside programs that compute each other "
-                                 "100 ms, to the mean of beside them and without",
+                     fmt::format("round trips of {} while programs compute every other "
+                                 "100 ms, to the mean of with and without them",
                                  what),
                      0.8, Sense::at_least,
                      {"by turns",

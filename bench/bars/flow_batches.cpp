@@ -1,12 +1,12 @@
-// Bars of flow queues: small items that travel in batches, beside the ideal ring and beside one
+// Bars of flow queues: small items that travel in batches, to the ideal ring and to one
 // send per item on a Unix stream socket whose receiver takes as much as there is.
 #include <cstdint>
 
+#include "bench/framework/bars.hpp"
+#include "bench/limits/ideal_ring.hpp"
+#include "bench/limits/limits.hpp"
+#include "bench/limits/sockets.hpp"
 #include "flow_rates.hpp"
-#include "framework/bars.hpp"
-#include "limits/ideal_ring.hpp"
-#include "limits/limits.hpp"
-#include "limits/sockets.hpp"
 
 namespace millrace::bench {
 namespace {

@@ -1,10 +1,10 @@
-// Bars of flow queues: large items, written and read in place, beside the ideal ring with as many
+// Bars of flow queues: large items, written and read in place, to the ideal ring with as many
 // bytes of ring. The ideal ring's producer writes where the consumer reads, and so does ours.
 #include <cstdint>
 
+#include "bench/framework/bars.hpp"
+#include "bench/limits/ideal_ring.hpp"
 #include "flow_rates.hpp"
-#include "framework/bars.hpp"
-#include "limits/ideal_ring.hpp"
 
 namespace millrace::bench {
 namespace {

@@ -5,10 +5,9 @@
 
 #include <fmt/format.h>
 
-#include "flow/figures.hpp"
-#include "flow/measure_flow.hpp"
-#include "flow/run_flow.hpp"
-#include "framework/bars.hpp"
+#include "bench/flow/measure_flow.hpp"
+#include "bench/flow/named_designs.hpp"
+#include "bench/framework/bars.hpp"
 
 namespace millrace::bench {
 namespace {
@@ -35,7 +34,7 @@ Bar filled_link(std::size_t size) {
             .unit = "of it",
             .measure = [=](const RoundOptions& options) {
                 FlowCase chosen;
-                chosen.design = contestant_of("data mover").design;
+                chosen.design = data_mover;
                 chosen.item_bytes = size;
                 chosen.capacity = ring_bytes / size;
                 chosen.mode = ten_gigabits;

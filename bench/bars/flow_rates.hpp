@@ -7,11 +7,11 @@
 #include <cstdint>
 #include <span>
 
-#include "framework/meeting.hpp"
-#include "framework/pair.hpp"
-#include "framework/payload.hpp"
-#include "framework/windows.hpp"
-#include "limits/ideal_ring.hpp"
+#include "bench/framework/meeting.hpp"
+#include "bench/framework/pair.hpp"
+#include "bench/framework/payload.hpp"
+#include "bench/framework/windows.hpp"
+#include "bench/limits/ideal_ring.hpp"
 #include "millrace/base/wait.hpp"
 #include "millrace/flow/consumer.hpp"
 #include "millrace/flow/producer.hpp"

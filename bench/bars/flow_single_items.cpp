@@ -1,16 +1,16 @@
-// Bars of flow queues: small items by one call each at both ends, in the default design, beside the
-// ideal ring that publishes each (with the consumer that suits that best) and beside Boost's queue
+// Bars of flow queues: small items by one call each at both ends, in the default design, to the
+// ideal ring that publishes each (with the consumer that suits that best) and to Boost's queue
 // between two threads.
 #include <cstdint>
 #include <functional>
 #include <string>
 #include <utility>
 
+#include "bench/framework/bars.hpp"
+#include "bench/limits/boost_queue.hpp"
+#include "bench/limits/ideal_ring.hpp"
+#include "bench/limits/limits.hpp"
 #include "flow_rates.hpp"
-#include "framework/bars.hpp"
-#include "limits/boost_queue.hpp"
-#include "limits/ideal_ring.hpp"
-#include "limits/limits.hpp"
 
 namespace millrace::bench {
 namespace {

@@ -1,4 +1,4 @@
-// Bars of flow queues: an item to and fro through two queues, beside raw WRITEs of the same size to
+// Bars of flow queues: an item to and fro through two queues, to raw WRITEs of the same size to
 // and fro. Both are written and read in full, in place.
 #include <atomic>
 #include <cstdint>
@@ -8,8 +8,8 @@
 
 #include <fmt/format.h>
 
+#include "bench/framework/bars.hpp"
 #include "flow_rates.hpp"
-#include "framework/bars.hpp"
 #include "millrace/connect/link.hpp"
 
 namespace millrace::bench {

@@ -1,5 +1,5 @@
 // Bar of the drop-in: Debian's unmodified ib_write_lat on its own private memory, one way as it
-// reports it (t_typical), beside the same exchange made of bare process_vm_writev calls.
+// reports it (t_typical), to the same exchange made of bare process_vm_writev calls.
 //
 // t_typical is the median over the iterations of half the time from one post to the next, with the
 // peer's answer seen in memory between them. So is the figure it is compared with. In a loop that
@@ -7,9 +7,9 @@
 // was just read on the other core, and what it needs of the kernel's memory was, too.
 #include <cstdint>
 
-#include "framework/bars.hpp"
-#include "framework/perftest.hpp"
-#include "limits/copies.hpp"
+#include "bench/framework/bars.hpp"
+#include "bench/limits/copies.hpp"
+#include "bench/peers/perftest.hpp"
 
 namespace millrace::bench {
 namespace {

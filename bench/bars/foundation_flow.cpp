@@ -1,11 +1,11 @@
-// Bar of flow queues: 64-byte items, one call per item at both ends, beside one send per item on a
+// Bar of flow queues: 64-byte items, one call per item at both ends, to one send per item on a
 // Unix stream socket whose receiver takes as much as there is.
 #include <cstdint>
 
+#include "bench/framework/bars.hpp"
+#include "bench/limits/limits.hpp"
+#include "bench/limits/sockets.hpp"
 #include "flow_rates.hpp"
-#include "framework/bars.hpp"
-#include "limits/limits.hpp"
-#include "limits/sockets.hpp"
 
 namespace millrace::bench {
 namespace {

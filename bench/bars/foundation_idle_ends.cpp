@@ -7,9 +7,9 @@
 #include <thread>
 #include <vector>
 
-#include "framework/bars.hpp"
-#include "framework/one_figure.hpp"
-#include "framework/payload.hpp"
+#include "bench/framework/bars.hpp"
+#include "bench/framework/one_figure.hpp"
+#include "bench/framework/payload.hpp"
 #include "millrace/connect/hub.hpp"
 #include "millrace/flow/consumer.hpp"
 #include "millrace/flow/producer.hpp"

@@ -14,11 +14,11 @@
 
 #include <sys/prctl.h>
 
-#include "framework/bars.hpp"
-#include "framework/meeting.hpp"
-#include "framework/one_figure.hpp"
-#include "framework/payload.hpp"
-#include "framework/windows.hpp"
+#include "bench/framework/bars.hpp"
+#include "bench/framework/meeting.hpp"
+#include "bench/framework/one_figure.hpp"
+#include "bench/framework/payload.hpp"
+#include "bench/framework/windows.hpp"
 #include "millrace/connect/acceptor.hpp"
 #include "millrace/connect/hub.hpp"
 #include "millrace/message/channel.hpp"
@@ -206,7 +206,7 @@ double wake_up_of_hub(std::size_t wanted) {
         });
 }
 
-/// Clients that join one after the other, 1 ms behind the last, and stay: by one step each time.
+/// Clients that join one after the other, 1 ms after the last, and stay: by one step each time.
 class Joining {
   public:
     explicit Joining(const connect::Address& address) : address_{address} {}
@@ -230,7 +230,7 @@ class Joining {
     base::Clock::time_point due_{};
 };
 
-/// Where a server accepts who joins.
+/// Where a server accepts newcomers.
 enum class Accepting : std::uint8_t {
     apart,     ///< in a thread of its own
     in_turns,  ///< in the hub that serves

@@ -1,15 +1,15 @@
-// Bars of the message channel: round trips, sent and received by copy as most users do, beside the
+// Bars of the message channel: round trips, sent and received by copy as most users do, to the
 // ideal hand-over (which copies as often), what others offer on one host, and Unix stream sockets.
 #include <cstddef>
 #include <cstdint>
 #include <string>
 #include <utility>
 
-#include "framework/bars.hpp"
-#include "framework/ucx.hpp"
-#include "limits/boost_queue.hpp"
-#include "limits/hand_over.hpp"
-#include "limits/sockets.hpp"
+#include "bench/framework/bars.hpp"
+#include "bench/limits/boost_queue.hpp"
+#include "bench/limits/hand_over.hpp"
+#include "bench/limits/sockets.hpp"
+#include "bench/peers/ucx.hpp"
 #include "message_round_trip.hpp"
 
 namespace millrace::bench {

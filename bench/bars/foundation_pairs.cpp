@@ -1,13 +1,13 @@
 // Bars of waiting pairs: threads of two processes that exchange messages on two cores by the
-// default wait, beside the better one of those that poll and those that sleep.
+// default wait, to the better one of those that poll and those that sleep.
 #include <algorithm>
 #include <cstddef>
 
 #include <fmt/format.h>
 
-#include "framework/bars.hpp"
-#include "framework/rounds.hpp"
-#include "message/measure_clients.hpp"
+#include "bench/framework/bars.hpp"
+#include "bench/framework/rounds.hpp"
+#include "bench/message/measure_clients.hpp"
 #include "millrace/base/wait.hpp"
 
 namespace millrace::bench {

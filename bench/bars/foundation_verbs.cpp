@@ -1,14 +1,14 @@
-// Bar of verbs/: 8 bytes WRITTEN to and fro, both sides looking at their memory, beside the
+// Bar of verbs/: 8 bytes WRITTEN to and fro, both sides looking at their memory, to the
 // cache-line ping-pong.
 #include <atomic>
 #include <cstdint>
 #include <cstring>
 
-#include "framework/bars.hpp"
-#include "framework/meeting.hpp"
-#include "framework/payload.hpp"
-#include "framework/windows.hpp"
-#include "limits/cache_line.hpp"
+#include "bench/framework/bars.hpp"
+#include "bench/framework/meeting.hpp"
+#include "bench/framework/payload.hpp"
+#include "bench/framework/windows.hpp"
+#include "bench/limits/cache_line.hpp"
 #include "millrace/connect/link.hpp"
 
 namespace millrace::bench {

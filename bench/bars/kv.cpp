@@ -1,4 +1,4 @@
-// Bars of kv/: GETs of 100-byte values among 100,000 keys, beside memcached and redis over Unix
+// Bars of kv/: GETs of 100-byte values among 100,000 keys, to memcached and redis over Unix
 // sockets; crowds of clients; memory.
 #include <algorithm>
 #include <chrono>
@@ -10,10 +10,10 @@
 
 #include <fmt/format.h>
 
-#include "framework/bars.hpp"
-#include "kv/measure_crowd.hpp"
-#include "kv/measure_kv.hpp"
-#include "message/measure_message.hpp"
+#include "bench/framework/bars.hpp"
+#include "bench/kv/measure_crowd.hpp"
+#include "bench/kv/measure_kv.hpp"
+#include "bench/message/measure_message.hpp"
 
 namespace millrace::bench {
 namespace {

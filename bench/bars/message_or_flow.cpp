@@ -1,13 +1,13 @@
 // Why a message channel has a ring of its own (docs/decisions/0003): its round trip of 64 bytes
-// beside the same over two flow queues of bytes, one each way, between the same two processes.
+// to the same over two flow queues of bytes, one each way, between the same two processes.
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <utility>
 
-#include "framework/bars.hpp"
-#include "framework/meeting.hpp"
-#include "framework/pair.hpp"
+#include "bench/framework/bars.hpp"
+#include "bench/framework/meeting.hpp"
+#include "bench/framework/pair.hpp"
 #include "message_round_trip.hpp"
 #include "millrace/flow/consumer.hpp"
 #include "millrace/flow/producer.hpp"

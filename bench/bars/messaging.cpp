@@ -6,12 +6,12 @@
 #include <string>
 #include <utility>
 
-#include "framework/bars.hpp"
-#include "limits/hand_over.hpp"
-#include "message/measure_clients.hpp"
-#include "message/measure_message.hpp"
-#include "message/open_loop.hpp"
-#include "rpc/measure_rpc.hpp"
+#include "bench/framework/bars.hpp"
+#include "bench/limits/hand_over.hpp"
+#include "bench/message/measure_clients.hpp"
+#include "bench/message/measure_message.hpp"
+#include "bench/message/open_loop.hpp"
+#include "bench/rpc/measure_rpc.hpp"
 
 namespace millrace::bench {
 namespace {
@@ -56,16 +56,16 @@ const BarRegistration sockets_to_batches{ratio_of(
     Sense::at_least, [] { return load_of_many({.window = 16, .batches = true}).per_second; },
     [] { return load_over_sockets(16, 16, 200'000); })};
 /// Beside it: each in a message of its own. Copies of 64 B in messages of their own are less than 8
-/// times as fast without a library, too (docs/performance.md).
+/// times as fast without a library, too (docs/performance/messaging.md).
 const BarRegistration sockets{ratio_of(
     "the same of 16 each, by themselves, to Unix sockets with epoll", 0, Sense::reported,
     [] { return load_of_many({.window = 16}).per_second; },
     [] { return load_over_sockets(16, 16, 200'000); })};
 /// … and what is to be had of the machine by batches that no library lays, finds or answers,
-/// where they lie one behind the other in rings of 16 KiB, and where each begins a page.
+/// where they lie one after the other in rings of 16 KiB, and where each begins a page.
 const BarRegistration sockets_to_bare{ratio_of(
-    "the same of bare batches, one behind the other, to Unix sockets with epoll", 0,
-    Sense::reported, [] { return bare_batches({.places = 13}); },
+    "the same of bare batches, one after the other, to Unix sockets with epoll", 0, Sense::reported,
+    [] { return bare_batches({.places = 13}); },
     [] { return load_over_sockets(16, 16, 200'000); })};
 const BarRegistration sockets_to_bare_pages{ratio_of(
     "the same of bare batches, each in a page, to Unix sockets with epoll", 0, Sense::reported,
@@ -131,8 +131,8 @@ const BarRegistration open_loop{value_of(
     })};
 /// Where the machine takes the cores away, these say what was to be had on them.
 const BarRegistration open_loop_ideal{
-    value_of("the same of an ideal server behind the gaps of two threads that only read the clock",
-             0, Sense::reported, "x", [] {
+    value_of("the same of an ideal server with the gaps of two threads that only read the clock", 0,
+             Sense::reported, "x", [] {
                  const OpenLatency latency = latency_at_rate({});
                  return latency.ideal_longest_ns / latency.median_ns;
              })};
@@ -149,7 +149,7 @@ const BarRegistration waking{value_of("call of one of 2,048 clients to a server 
                                       [] { return call_to_sleeping(2048) / 1000; })};
 /// Beside it: what of that is the machine's.
 const BarRegistration bare_waking{
-    value_of("store of a thread that slept in an epoll, behind a write to its eventfd", 0,
+    value_of("store of a thread that slept in an epoll, after a write to its eventfd", 0,
              Sense::reported, "us", [] { return wake_of_sleeping() / 1000; })};
 
 }  // namespace

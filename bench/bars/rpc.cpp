@@ -1,5 +1,5 @@
 // Bars of typed calls: to the same calls without types, to the ideal hand-over, to gRPC's; what a
-// coroutine takes beside a callback.
+// coroutine takes more than a callback.
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -11,20 +11,20 @@
 #include <utility>
 #include <vector>
 
-#include "crowd/crowd.hpp"
-#include "framework/bars.hpp"
-#include "framework/meeting.hpp"
-#include "framework/pair.hpp"
-#include "framework/payload.hpp"
-#include "framework/statistics.hpp"
-#include "framework/windows.hpp"
-#include "limits/hand_over.hpp"
-#include "message/measure_message.hpp"
+#include "bench/framework/bars.hpp"
+#include "bench/framework/meeting.hpp"
+#include "bench/framework/pair.hpp"
+#include "bench/framework/payload.hpp"
+#include "bench/framework/statistics.hpp"
+#include "bench/framework/windows.hpp"
+#include "bench/limits/hand_over.hpp"
+#include "bench/message/measure_message.hpp"
+#include "bench/peers/grpc_calls.hpp"
+#include "bench/rpc/measure_rpc.hpp"
 #include "millrace/connect/hub.hpp"
 #include "millrace/rpc/coroutine.hpp"
 #include "millrace/rpc/server.hpp"
-#include "rpc/grpc_calls.hpp"
-#include "rpc/measure_rpc.hpp"
+#include "workload/crowd.hpp"
 
 namespace millrace::bench {
 namespace {
@@ -125,24 +125,26 @@ double calls_of_threads(rpc::Connection connection) {
             stops.emplace(*options.dispatcher);
         }
         std::vector<std::optional<rpc::Client>> clients(threads);  // to end them takes time, too
-        const auto figures = tools::run_crowd({.members = threads}, [&](tools::CrowdMember& me) {
-            rpc::Client& client = clients[me.number()].emplace(connected(address, options));
-            (void)me.begin();
-            for (std::uint64_t round = 1; round <= rounds; ++round) {
-                for (std::uint64_t i = 0; i < outstanding; ++i) {
-                    const std::uint64_t number = round * outstanding + i;
-                    require(
-                        client.submit_or_wait<Echo>(
-                            block_of(number),
-                            [number](const rpc::Result<Block>& answer) { check(answer, number); },
-                            base::Deadline::never()),
-                        "a call");
+        const auto figures =
+            workload::run_crowd({.members = threads}, [&](workload::CrowdMember& me) {
+                rpc::Client& client = clients[me.number()].emplace(connected(address, options));
+                (void)me.begin();
+                for (std::uint64_t round = 1; round <= rounds; ++round) {
+                    for (std::uint64_t i = 0; i < outstanding; ++i) {
+                        const std::uint64_t number = round * outstanding + i;
+                        require(client.submit_or_wait<Echo>(
+                                    block_of(number),
+                                    [number](const rpc::Result<Block>& answer) {
+                                        check(answer, number);
+                                    },
+                                    base::Deadline::never()),
+                                "a call");
+                    }
+                    while (client.outstanding() != 0) {
+                        require(client.wait(base::Deadline::never()), "an answer");
+                    }
                 }
-                while (client.outstanding() != 0) {
-                    require(client.wait(base::Deadline::never()), "an answer");
-                }
-            }
-        });
+            });
         return static_cast<double>(threads * outstanding * rounds) / figures.seconds;
     });
 }

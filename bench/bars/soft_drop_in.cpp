@@ -1,13 +1,13 @@
 // Bars of the soft device under unmodified programs: perftest with its buffers shared
-// (MILLRACE_REMAP=1), beside what two cores can do at best, and on its own private memory beside
+// (MILLRACE_REMAP=1), to what two cores can do at best, and on its own private memory beside
 // the bare system call.
 #include <cstdint>
 #include <string>
 
-#include "framework/bars.hpp"
-#include "framework/perftest.hpp"
-#include "limits/cache_line.hpp"
-#include "limits/copies.hpp"
+#include "bench/framework/bars.hpp"
+#include "bench/limits/cache_line.hpp"
+#include "bench/limits/copies.hpp"
+#include "bench/peers/perftest.hpp"
 
 namespace millrace::bench {
 namespace {

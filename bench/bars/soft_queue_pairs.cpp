@@ -8,9 +8,9 @@
 #include <cstring>
 #include <vector>
 
-#include "framework/bars.hpp"
-#include "framework/payload.hpp"
-#include "framework/windows.hpp"
+#include "bench/framework/bars.hpp"
+#include "bench/framework/payload.hpp"
+#include "bench/framework/windows.hpp"
 #include "millrace/verbs/completion_queue.hpp"
 #include "millrace/verbs/device.hpp"
 #include "millrace/verbs/memory.hpp"

@@ -1,5 +1,5 @@
 // Bars of byte streams: a round trip of a byte, large buffers that go straight into the receiver's,
-// and mode dynamic in all situations; beside the kernel's stream sockets, the ideal hand-over, and
+// and mode dynamic in all situations; to the kernel's stream sockets, the ideal hand-over, and
 // the other modes.
 #include <algorithm>
 #include <array>
@@ -13,14 +13,14 @@
 
 #include <fmt/format.h>
 
-#include "framework/bars.hpp"
-#include "framework/meeting.hpp"
-#include "framework/payload.hpp"
-#include "framework/windows.hpp"
-#include "limits/hand_over.hpp"
-#include "limits/sockets.hpp"
+#include "bench/framework/bars.hpp"
+#include "bench/framework/meeting.hpp"
+#include "bench/framework/payload.hpp"
+#include "bench/framework/windows.hpp"
+#include "bench/limits/hand_over.hpp"
+#include "bench/limits/sockets.hpp"
+#include "bench/stream/measure_stream.hpp"
 #include "millrace/stream/socket.hpp"
-#include "stream/measure_stream.hpp"
 
 namespace millrace::bench {
 namespace {
@@ -205,7 +205,7 @@ std::vector<BarPoint> modes_at_all_points() {
 /// socket.
 BarPoint to_sockets_at(std::size_t bytes) {
     const std::string name = text_of(bytes);
-    // Who receives from a socket takes up to 64 KiB with a call; so does this.
+    // A receiver from a socket takes up to 64 KiB with a call; so does this.
     const std::size_t receive_bytes = std::max<std::size_t>(bytes, 64 << 10);
     BarPoint point;
     for (const auto& [sends, receives] : {std::pair{4U, 8U}, {8U, 4U}, {1U, 1U}, {64U, 32U}}) {
@@ -237,8 +237,8 @@ std::vector<BarPoint> to_sockets_at_all_points() {
 
 /// Processor time of both ends for a GB. A socket's program has one buffer of a send's length at
 /// each end; ours have some, but of no more than 8 and 16 MiB where more than one and two are not
-/// needed: beyond the third-level cache it is memory that takes the time, for whoever goes through
-/// more of it.
+/// needed: beyond the third-level cache it is memory that takes the time, for every mode that goes
+/// through more of it.
 std::vector<BarPoint> processor_to_tcp() {
     std::vector<BarPoint> points;
     for (std::size_t bytes = 16 << 10; bytes <= 16U << 20; bytes *= 4) {

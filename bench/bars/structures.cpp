@@ -1,4 +1,4 @@
-// Bars of flow structures with many ends, beside the queue of one producer and one consumer that
+// Bars of flow structures with many ends, to the queue of one producer and one consumer that
 // they are made of.
 #include <algorithm>
 #include <cstddef>
@@ -6,9 +6,9 @@
 #include <utility>
 #include <vector>
 
+#include "bench/framework/bars.hpp"
+#include "bench/limits/limits.hpp"
 #include "flow_rates.hpp"
-#include "framework/bars.hpp"
-#include "limits/limits.hpp"
 #include "millrace/flow/fan_in.hpp"
 #include "millrace/flow/fan_out.hpp"
 

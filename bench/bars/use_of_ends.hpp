@@ -16,8 +16,8 @@
 #include <system_error>
 #include <vector>
 
-#include "framework/meeting.hpp"
-#include "framework/pair.hpp"
+#include "bench/framework/meeting.hpp"
+#include "bench/framework/pair.hpp"
 #include "millrace/connect/hub.hpp"
 
 namespace millrace::bench {

@@ -1,22 +1,24 @@
-// Bars of the soft device's wire: RoCEv2 in UDP between two processes of this machine, held against what
-// UDP and TCP do there. Everything goes by the wire (MILLRACE_WIRE=…,always), with its checksum.
+// Bars of the soft device's wire: RoCEv2 in UDP between two processes of this machine, held against
+// what UDP and TCP do there. Everything goes by the wire (MILLRACE_WIRE=…,always), with its
+// checksum.
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdint>
 #include <cstring>
 #include <vector>
 
+#include "bench/framework/bars.hpp"
+#include "bench/framework/environment_scope.hpp"
+#include "bench/framework/meeting.hpp"
+#include "bench/framework/payload.hpp"
+#include "bench/framework/windows.hpp"
+#include "bench/limits/datagrams.hpp"
+#include "bench/limits/limits.hpp"
+#include "bench/limits/sockets.hpp"
+#include "bench/stream/measure_stream.hpp"
 #include "flow_rates.hpp"
-#include "framework/bars.hpp"
-#include "framework/environment_scope.hpp"
-#include "framework/meeting.hpp"
-#include "framework/payload.hpp"
-#include "framework/windows.hpp"
-#include "limits/datagrams.hpp"
-#include "limits/limits.hpp"
-#include "limits/sockets.hpp"
 #include "millrace/connect/link.hpp"
-#include "stream/measure_stream.hpp"
 
 namespace millrace::bench {
 namespace {
@@ -74,7 +76,8 @@ class End {
     void reap(Pair& pair, verbs::CompletionQueue& queue, int wanted) {
         std::array<verbs::Completion, 64> done;
         for (std::uint32_t turn = 0; wanted > 0;) {
-            const int got = queue.poll(done);
+            const auto most = std::min<std::size_t>(done.size(), static_cast<std::size_t>(wanted));
+            const int got = queue.poll(std::span{done}.first(most));
             for (int i = 0; i < got; ++i)
                 require(done[static_cast<std::size_t>(i)].ok(), "a request");
             wanted -= got;
@@ -158,6 +161,15 @@ double send_round_trip(std::uint64_t round_trips) {
         });
 }
 
+/// The end of WRITEs that its program takes no part in: it sleeps, as servers of perftest do.
+void sleep_until_done(Pair& pair, End&) {
+    auto& done = *pair.shared_at<std::atomic<int>>(0);
+    for (std::uint32_t turn = 1; done.load() == 0; ++turn) {
+        base::NapParker{}.park(std::chrono::milliseconds{1}, nullptr);
+        pair.check(turn);
+    }
+}
+
 /// Bytes per second of WRITEs of 1 MiB, four under way.
 double write_rate() {
     constexpr std::uint32_t bytes = 1 << 20;
@@ -180,9 +192,10 @@ double write_rate() {
                         "a posted WRITE");
             });
             end.reap(pair, end.link().send_queue(), static_cast<int>(windows.total() - reaped));
+            *pair.shared_at<std::atomic<int>>(0) = 1;
             return 1e9 / ns * bytes;
         },
-        [](Pair&, End&) {});
+        sleep_until_done);
 }
 
 /// WRITEs of 64 bytes per second, posted by 64.
@@ -211,9 +224,10 @@ double write_list_rate(std::uint64_t lists) {
                 require(end.link().queue_pair().post(batch) == 0, "a posted list");
             });
             end.reap(pair, end.link().send_queue(), static_cast<int>(windows.total() - reaped));
+            *pair.shared_at<std::atomic<int>>(0) = 1;
             return 1e9 / ns * list;
         },
-        [](Pair&, End&) {});
+        sleep_until_done);
 }
 
 /// Nanoseconds of READs of 64 bytes from a process that sleeps meanwhile, or computes.

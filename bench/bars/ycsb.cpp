@@ -1,18 +1,19 @@
 // Bars of the Yahoo! Cloud Serving Benchmark: workloads A to F by this library's own client over
-// mailboxes, beside redis over Unix sockets.
+// mailboxes, to redis over Unix sockets.
 #include <chrono>
 #include <string>
 #include <vector>
 
 #include <fmt/format.h>
 
-#include "framework/bars.hpp"
-#include "ycsb/measure_ycsb.hpp"
+#include "bench/framework/bars.hpp"
+#include "bench/ycsb/measure_ycsb.hpp"
 
 namespace millrace::bench {
 namespace {
 
-double operations_per_second(const YcsbWorkload& workload, unsigned clients, const char* way) {
+double operations_per_second(const workload::YcsbWorkload& workload, unsigned clients,
+                             const char* way) {
     YcsbCase chosen;
     chosen.workload = workload;
     chosen.records = 1000;
@@ -23,13 +24,13 @@ double operations_per_second(const YcsbWorkload& workload, unsigned clients, con
 }
 
 Bar ycsb_to_redis(unsigned clients, double limit) {
-    const auto contender = [clients](const YcsbWorkload& workload, const char* name,
+    const auto contender = [clients](const workload::YcsbWorkload& workload, const char* name,
                                      const char* way) {
         return Contender{fmt::format("{}, {}", workload.name, name),
                          [=] { return operations_per_second(workload, clients, way); }, "1/s"};
     };
     std::vector<BarPoint> points;
-    for (const YcsbWorkload& workload : ycsb_workloads) {
+    for (const workload::YcsbWorkload& workload : workload::ycsb_workloads) {
         points.push_back(
             {{contender(workload, "ours", "rc")}, {contender(workload, "redis", "redis")}});
     }

@@ -8,7 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "framework/pair.hpp"
+#include "bench/framework/pair.hpp"
 #include "millrace/base/clock.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/placement.hpp"

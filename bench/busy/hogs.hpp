@@ -1,4 +1,4 @@
-// Programs that compute beside a measurement, one on each of its two cores.
+// Programs that compute during a measurement, one on each of its two cores.
 #pragma once
 
 #include <chrono>

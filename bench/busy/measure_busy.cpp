@@ -10,12 +10,11 @@
 #include <type_traits>
 #include <utility>
 
-#include "crowd/pace.hpp"
-#include "framework/meeting.hpp"
-#include "framework/pair.hpp"
-#include "framework/payload.hpp"
-#include "limits/socket_ends.hpp"
-#include "limits/sockets.hpp"
+#include "bench/framework/meeting.hpp"
+#include "bench/framework/pair.hpp"
+#include "bench/framework/payload.hpp"
+#include "bench/limits/socket_ends.hpp"
+#include "bench/limits/sockets.hpp"
 #include "millrace/base/histogram.hpp"
 #include "millrace/flow/consumer.hpp"
 #include "millrace/flow/listener.hpp"
@@ -24,6 +23,7 @@
 #include "millrace/message/client.hpp"
 #include "millrace/message/server.hpp"
 #include "millrace/stream/socket.hpp"
+#include "workload/pace.hpp"
 
 namespace millrace::bench {
 namespace {
@@ -129,7 +129,8 @@ class ByStream {
 
 class ByUnixSocket {
   public:
-    ByUnixSocket(Pair& pair, Socket socket) : pair_{&pair}, socket_{std::move(socket)} {}
+    ByUnixSocket(Pair& pair, workload::Descriptor socket)
+        : pair_{&pair}, socket_{std::move(socket)} {}
     bool put(const Message& out) {
         send_all(socket_.get(), out.data(), out.size());
         return true;
@@ -137,11 +138,11 @@ class ByUnixSocket {
     bool take(Message& in) {
         return receive_all(*pair_, socket_.get(), in.data(), in.size(), SocketWait::blocking);
     }
-    void close() { socket_ = Socket{}; }
+    void close() { socket_ = workload::Descriptor{}; }
 
   private:
     Pair* pair_;
-    Socket socket_;
+    workload::Descriptor socket_;
 };
 
 /// `answer(pair)` serves until the other side has left; `begin(pair)` gives what makes a round trip
@@ -161,9 +162,9 @@ RoundTrips round_trips_of(const Trips& chosen, Begin&& begin, Answer&& answer) {
             Message out{};
             Message in{};
             const auto from = base::Clock::now() + duration / 5;
-            std::optional<tools::Pace> pace;
+            std::optional<workload::Pace> pace;
             if (chosen.a_second != 0) {
-                tools::end_sleeps_at_once();
+                workload::end_sleeps_at_once();
                 pace.emplace(chosen.a_second, 1, base::Clock::now());
             }
             for (std::uint64_t number = 1;; ++number) {
@@ -310,7 +311,7 @@ auto with_ends(Contact contact, const base::WaitPolicy& wait, Use&& use) {
     }
     SocketEnds ends = connected(SocketKind::unix_stream);
     return use([&](Pair& pair, bool is_first) {
-        (is_first ? ends.second : ends.first) = Socket{};
+        (is_first ? ends.second : ends.first) = workload::Descriptor{};
         return ByUnixSocket{pair, std::move(is_first ? ends.first : ends.second)};
     });
 }

@@ -10,7 +10,7 @@
 #include <memory>
 #include <utility>
 
-#include "framework/payload.hpp"
+#include "bench/framework/payload.hpp"
 #include "millrace/flow/consumer.hpp"
 #include "millrace/flow/producer.hpp"
 #include "millrace/ring/every_design.hpp"

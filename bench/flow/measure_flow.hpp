@@ -13,6 +13,10 @@
 
 namespace millrace::bench {
 
+/// Modes of the two networks of work 000.
+inline constexpr const char* ten_gigabits = "shaped:10g,latency=1us";
+inline constexpr const char* forty_gigabits = "shaped:40g,latency=1us";
+
 struct FlowCase {
     ring::Design design = ring::design_1;
     std::size_t item_bytes = 64;

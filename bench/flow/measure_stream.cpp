@@ -9,11 +9,11 @@
 #include <sched.h>
 #include <sys/socket.h>
 
+#include "bench/framework/environment_scope.hpp"
+#include "bench/framework/pair.hpp"
+#include "bench/framework/payload.hpp"
+#include "bench/limits/socket_ends.hpp"
 #include "call_times.hpp"
-#include "framework/environment_scope.hpp"
-#include "framework/pair.hpp"
-#include "framework/payload.hpp"
-#include "limits/socket_ends.hpp"
 #include "measure_flow.hpp"
 #include "meeting_of_ends.hpp"
 #include "millrace/base/system_calls.hpp"
@@ -36,7 +36,7 @@ struct ConsumerReport {
     std::uint64_t calls;
 };
 
-/// One lap of the ring makes its memory known to both processes: without it, whoever posts finds
+/// One lap of the ring makes its memory known to both processes: without it, the poster finds
 /// page after page. Where the link would take much longer for it than for the run, less must do.
 std::uint64_t warm_up_items(const FlowCase& chosen) {
     constexpr double least = 32U << 20;

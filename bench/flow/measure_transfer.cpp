@@ -9,11 +9,11 @@
 
 #include <sys/socket.h>
 
-#include "framework/environment_scope.hpp"
-#include "framework/pair.hpp"
-#include "framework/payload.hpp"
-#include "framework/statistics.hpp"
-#include "limits/socket_ends.hpp"
+#include "bench/framework/environment_scope.hpp"
+#include "bench/framework/pair.hpp"
+#include "bench/framework/payload.hpp"
+#include "bench/framework/statistics.hpp"
+#include "bench/limits/socket_ends.hpp"
 #include "measure_flow.hpp"
 #include "meeting_of_ends.hpp"
 #include "millrace/base/deadline.hpp"

@@ -6,8 +6,8 @@
 
 #include <fmt/format.h>
 
-#include "framework/meeting.hpp"
-#include "framework/pair.hpp"
+#include "bench/framework/meeting.hpp"
+#include "bench/framework/pair.hpp"
 #include "measure_flow.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/flow/listener.hpp"

@@ -16,7 +16,8 @@ inline constexpr ring::Design data_push2{ring::DataFlow::push2, ring::TransferNo
 /// Section 6.3: the consumer pushes space, by WRITE (this is ring::design_2) or by SEND.
 inline constexpr ring::Design space_push2{
     ring::DataFlow::push1, ring::TransferNotification::watermark, ring::SpaceNotification::push2};
-/// Section 6.4: the queue of section 5.1 with batches, sent by whoever enqueues or by a data mover.
+/// Section 6.4: the queue of section 5.1 with batches, sent by the enqueuing thread or by a data
+/// mover.
 inline constexpr ring::Design batching = ring::with(ring::design_1, ring::Batching::dynamic);
 inline constexpr ring::Design data_mover =
     ring::with(ring::design_1, ring::Batching::dynamic, ring::Mover::active);

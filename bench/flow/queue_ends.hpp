@@ -35,7 +35,7 @@ class ConsumingEnd {
 };
 
 /// How the ends of one size and three flows are made; batching and mover are those of the design
-/// that is passed. Whoever accepts is the measuring side.
+/// that is passed. The accepting side is the measuring one.
 struct EndMakers {
     std::unique_ptr<ProducingEnd> (*accept_producer)(ring::Design, flow::Listener&,
                                                      const base::Deadline&);

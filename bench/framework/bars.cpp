@@ -11,8 +11,8 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "command_line/output.hpp"
 #include "millrace/base/error.hpp"
-#include "output.hpp"
 #include "report.hpp"
 
 namespace millrace::bench {

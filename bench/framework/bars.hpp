@@ -24,7 +24,7 @@
 #include <string_view>
 #include <vector>
 
-#include "json_output.hpp"
+#include "command_line/json_output.hpp"
 #include "rounds.hpp"
 #include "statistics.hpp"
 

@@ -6,9 +6,9 @@
 #include <cstdint>
 #include <utility>
 
-#include "framework/pair.hpp"
 #include "millrace/base/deadline.hpp"
 #include "millrace/connect/address.hpp"
+#include "pair.hpp"
 
 namespace millrace::bench {
 

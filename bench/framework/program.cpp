@@ -1,4 +1,4 @@
-// Programs that others wrote, run beside ours: found, started on one core, and listened to.
+// Programs that others wrote, for comparison: found, started on one core, and listened to.
 #include "program.hpp"
 
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-// Programs that others wrote, run beside ours: a server and a client on two cores, and what the
+// Programs that others wrote, for comparison: a server and a client on two cores, and what the
 // client's table says. Used by perftest.cpp and ucx.cpp.
 #pragma once
 
@@ -40,7 +40,7 @@ class Program {
     bool ended_ = false;
 };
 
-/// Runs `command`, which listens on `port`, as server and, with 127.0.0.1 behind it, as client.
+/// Runs `command`, which listens on `port`, as server and, with 127.0.0.1 after it, as client.
 /// Returns what the client says. Throws Error; `remedy` where the server does not come up.
 [[nodiscard]] std::string output_of_client(std::vector<std::string> command, std::uint16_t port,
                                            const Environment& environment,

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "limits/cache_line.hpp"
+#include "bench/limits/cache_line.hpp"
 #include "millrace/base/error.hpp"
 
 namespace millrace::bench {

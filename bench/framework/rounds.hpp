@@ -33,7 +33,7 @@ struct RoundOptions {
     double outlier = 1.5;
     /// Called before each round with its number and the contender that is about to run.
     std::function<void(int, const std::string&)> progress{};
-    /// Called with what the rounds gave, for who wants more than a ratio.
+    /// Called with what the rounds gave, for a caller that wants more than a ratio.
     std::function<void(const class Results&)> finished{};
 };
 
@@ -46,7 +46,7 @@ class Results {
     [[nodiscard]] Summary summary(const std::string& name) const;
     /// The summary of the rounds' ratios.
     [[nodiscard]] Summary ratio(const std::string& above, const std::string& below) const;
-    /// Nanoseconds of the cache line's round trip beside the rounds.
+    /// Nanoseconds of the cache line's round trip between the rounds.
     [[nodiscard]] Summary cache_line() const;
     [[nodiscard]] int discarded() const noexcept { return discarded_; }
     /// Counts the rounds of `more`, of the same contenders, as its own.

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <thread>
 
-#include "framework/payload.hpp"
+#include "bench/framework/payload.hpp"
 #include "millrace/base/deadline.hpp"
 #include "millrace/connect/link.hpp"
 #include "millrace/verbs/memory.hpp"

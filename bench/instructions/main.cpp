@@ -20,8 +20,8 @@
 #include <thread>
 #include <vector>
 
+#include "bench/framework/payload.hpp"
 #include "frames.hpp"
-#include "framework/payload.hpp"
 #include "millrace/base/deadline.hpp"
 #include "millrace/connect/link.hpp"
 #include "millrace/flow/consumer.hpp"
@@ -270,7 +270,7 @@ void message_server(message::Polling polling, ring::Carrier carrier, int connect
     constexpr int active = 16;
     message::ServerOptions options;
     options.polling = polling;
-    options.carrier = carrier;
+    options.tuning.carrier = carrier;
     options.max_clients = static_cast<std::uint32_t>(connected);
     options.ring_bytes = std::size_t{32} << 10;
     options.transports = transport;
@@ -283,7 +283,7 @@ void message_server(message::Polling polling, ring::Carrier carrier, int connect
     std::vector<message::Client> clients;
     std::jthread joining{[&] {
         message::ClientOptions chosen;
-        chosen.carrier = carrier;
+        chosen.tuning.carrier = carrier;
         chosen.ring_bytes = std::size_t{32} << 10;
         chosen.window = 128;
         chosen.transport = transport;
@@ -330,12 +330,12 @@ void dispatched(ring::Carrier carrier, std::size_t bytes) {
     constexpr std::uint32_t share = operations / count;
     message::ServerOptions options;
     options.polling = message::Polling::flag;
-    options.carrier = carrier;
+    options.tuning.carrier = carrier;
     options.ring_bytes = std::size_t{8} << 20;
-    options.max_window = message::largest_window;
+    options.tuning.max_window = message::largest_window;
     auto server = message::Server::listen(connect::Address::tcp("127.0.0.1", 0), options);
     message::DispatcherOptions chosen;
-    chosen.client.carrier = carrier;
+    chosen.client.tuning.carrier = carrier;
     chosen.client.ring_bytes = std::size_t{1} << 20;
     chosen.client.window = message::largest_window;
     std::optional<message::Dispatcher> dispatcher;
@@ -375,14 +375,14 @@ void typed_server() {
     constexpr int clients_of_it = 16;
     rpc::ServerOptions options;
     options.messages.polling = message::Polling::flag;
-    options.messages.carrier = ring::Carrier::store;
+    options.messages.tuning.carrier = ring::Carrier::store;
     options.messages.ring_bytes = std::size_t{32} << 10;
     auto server = rpc::Server::listen(connect::Address::tcp("127.0.0.1", 0), options);
     server.handle<EchoItem>([](const Item& item) { return item; });
     std::vector<rpc::Client> clients;
     std::jthread joining{[&] {
         rpc::ClientOptions chosen;
-        chosen.messages.carrier = ring::Carrier::store;
+        chosen.messages.tuning.carrier = ring::Carrier::store;
         chosen.messages.ring_bytes = std::size_t{32} << 10;
         chosen.messages.window = 128;
         for (int i = 0; i < clients_of_it; ++i) {

@@ -12,7 +12,7 @@
 #include <thread>
 #include <vector>
 
-#include "framework/payload.hpp"
+#include "bench/framework/payload.hpp"
 #include "millrace/base/deadline.hpp"
 #include "millrace/message/client.hpp"
 #include "millrace/message/server.hpp"
@@ -69,7 +69,7 @@ void one_to_one(const Combination& by, std::size_t bytes) {
     message::ServerOptions options;
     options.polling = message::Polling::flag;
     if (by.requests == Transfer::send) {
-        options.receives = message::Receives::shared;
+        options.tuning.receives = message::Receives::shared;
         options.protection = message::Protection::trusted;
     }
     message::Server server =
@@ -79,7 +79,7 @@ void one_to_one(const Combination& by, std::size_t bytes) {
         message::ClientOptions chosen;
         chosen.requests = by.requests;
         chosen.answers = by.answers;
-        chosen.slot_bytes =
+        chosen.tuning.slot_bytes =
             std::clamp(std::bit_ceil(bytes + 64), std::size_t{128}, std::size_t{64} << 10);
         chosen.ring_bytes = std::max(std::size_t{16} << 10, 4 * std::bit_ceil(bytes + 64));
         clients.push_back(message::Client::connect(server.address(), chosen, patience()));

@@ -9,7 +9,7 @@
 #include <thread>
 #include <utility>
 
-#include "framework/payload.hpp"
+#include "bench/framework/payload.hpp"
 #include "millrace/base/deadline.hpp"
 #include "millrace/connect/address.hpp"
 #include "millrace/stream/buffer.hpp"

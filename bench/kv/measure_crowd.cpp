@@ -9,17 +9,17 @@
 
 #include <fmt/format.h>
 
-#include "crowd/crowd.hpp"
-#include "framework/environment_scope.hpp"
-#include "framework/meeting.hpp"
-#include "framework/pair.hpp"
-#include "framework/payload.hpp"
-#include "kv/load.hpp"
-#include "memcached.hpp"
+#include "bench/framework/environment_scope.hpp"
+#include "bench/framework/meeting.hpp"
+#include "bench/framework/pair.hpp"
+#include "bench/framework/payload.hpp"
+#include "bench/peers/memcached.hpp"
 #include "millrace/base/histogram.hpp"
 #include "millrace/kv/client.hpp"
 #include "millrace/kv/server.hpp"
 #include "own_server.hpp"
+#include "workload/crowd.hpp"
+#include "workload/kv_load.hpp"
 
 namespace millrace::bench {
 namespace {
@@ -59,8 +59,8 @@ double CrowdResult::deviation_us() const {
 namespace {
 
 /// What the clients do. Every key is set before they come.
-tools::KvLoad load_of(const CrowdCase& chosen) {
-    tools::KvLoad load;
+workload::KvLoad load_of(const CrowdCase& chosen) {
+    workload::KvLoad load;
     load.clients = chosen.clients;
     load.duration = chosen.duration;
     load.keys = chosen.keys;
@@ -69,8 +69,7 @@ tools::KvLoad load_of(const CrowdCase& chosen) {
     load.offered_per_second = chosen.offered_per_second;
     load.outstanding = chosen.outstanding;
     load.fill = false;
-    load.client.gathers_requests = chosen.gather_turns > 1;
-    load.client.posting = chosen.posting;
+    load.client.tuning.posting = chosen.posting;
     load.client.wait = chosen.wait;
     load.client.transport = chosen.transport;
     load.client.requests = chosen.requests;
@@ -88,16 +87,16 @@ CrowdResult measure_crowd(const CrowdCase& chosen) {
     run_pair(
         {.deadline = std::chrono::seconds{60}},
         [&](Pair& pair) {
-            tools::KvLoad load = load_of(chosen);
+            workload::KvLoad load = load_of(chosen);
             load.server = address_of_first(pair);
             const std::uint64_t before = context_switches();
-            const tools::KvLoadResult done = tools::run_load(load);
+            const workload::KvLoadResult done = workload::run_load(load);
             const std::uint64_t switches = context_switches() - before;
             result.operations_per_second = done.per_second();
             const auto times = std::make_shared<base::Histogram>(*done.get_ns);
             times->add(*done.set_ns);
             set_times(times, result);
-            result.least_to_mean = tools::least_to_mean(done.per_client);
+            result.least_to_mean = workload::least_to_mean(done.per_client);
             require(done.hits == done.gets, "every key");
             auto ending = kv::Client::connect(load.server, load.client, patience());
             require(ending.exit(patience()).ok(), "the end");
@@ -116,12 +115,10 @@ CrowdResult measure_crowd(const CrowdCase& chosen) {
                 options.messages.protection = message::Protection::trusted;
             }
             options.messages.max_clients = chosen.clients + 1;
-            options.messages.look_ahead = chosen.look_ahead;
-            options.messages.gather_turns = chosen.gather_turns;
-            options.messages.posting = chosen.posting;
+            options.messages.tuning.posting = chosen.posting;
             options.permitted.exit = true;
             auto server = kv::Server::listen(connect::Address::tcp("127.0.0.1", 0), options);
-            tools::fill_store(load_of(chosen), server.store());
+            workload::fill_store(load_of(chosen), server.store());
             pair.set_value(0, server.address().port());
             pair.meet();
             const std::uint64_t before = context_switches();
@@ -140,11 +137,11 @@ CrowdResult measure_memcached_crowd(const CrowdCase& chosen) {
         const std::string value(chosen.value_bytes, 'v');
         WordsClient filling = server.client();
         fill(filling, chosen.keys, value);
-        tools::CrowdFigures figures =
-            tools::run_crowd({.members = chosen.clients}, [&](tools::CrowdMember& me) {
+        workload::CrowdFigures figures =
+            workload::run_crowd({.members = chosen.clients}, [&](workload::CrowdMember& me) {
                 WordsClient client = server.client();
                 std::minstd_rand random{static_cast<unsigned>(me.number() + 1)};
-                tools::call_in_turn(
+                workload::call_in_turn(
                     me,
                     {.duration = chosen.duration,
                      .offered_per_second = chosen.offered_per_second / chosen.clients},

@@ -29,13 +29,11 @@ struct CrowdCase {
     std::uint64_t keys = 10'000;
     unsigned get_percent = 95;
     std::chrono::nanoseconds duration = std::chrono::milliseconds{250};
-    /// Of all clients together; latencies count from when a request was due (crowd/pace.hpp). 0:
+    /// Of all clients together; latencies count from when a request was due (workload/pace.hpp). 0:
     /// each asks again as soon as it has its answer.
     double offered_per_second = 0;
     std::uint32_t outstanding = 1;      ///< requests of a client on their way at a time
     std::string carrier = "automatic";  ///< as MILLRACE_CARRIER has it
-    std::uint32_t look_ahead = 0;       ///< message::ServerOptions
-    std::uint32_t gather_turns = 1;     ///< the same; clients gather if it is more
     message::PostingHabits posting{};
 };
 

@@ -10,11 +10,11 @@
 
 #include <fmt/format.h>
 
-#include "framework/meeting.hpp"
-#include "framework/pair.hpp"
-#include "framework/payload.hpp"
-#include "framework/windows.hpp"
-#include "memcached.hpp"
+#include "bench/framework/meeting.hpp"
+#include "bench/framework/pair.hpp"
+#include "bench/framework/payload.hpp"
+#include "bench/framework/windows.hpp"
+#include "bench/peers/memcached.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/kv/client.hpp"
 #include "millrace/kv/server.hpp"
@@ -147,7 +147,7 @@ class OwnClient {
 
 // --- others
 
-/// `set` sets a key; `add` writes a GET behind others, and `take` reads its answer.
+/// `set` sets a key; `add` writes a GET after others, and `take` reads its answer.
 template <class Set, class Add, class Take>
 double measure_other(const KvCase& chosen, WordsServer& server, Set&& set, Add&& add, Take&& take) {
     return run_alone([&] {

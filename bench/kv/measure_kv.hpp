@@ -21,7 +21,7 @@ struct KvCase {
 /// Nanoseconds per GET: of 20 windows the median. Keys in random order; every value is compared.
 /// Throws Error; not_found, if the program is not installed.
 [[nodiscard]] double measure_kv(const KvCase& chosen);
-/// The same over a Unix stream socket, with one request behind the other where several are
+/// The same over a Unix stream socket, with one request after the other where several are
 /// outstanding. One thread serves.
 [[nodiscard]] double measure_memcached(const KvCase& chosen);
 [[nodiscard]] double measure_redis(const KvCase& chosen);

@@ -5,9 +5,9 @@
 
 #include <fmt/format.h>
 
-#include "framework/meeting.hpp"
-#include "framework/pair.hpp"
-#include "framework/payload.hpp"
+#include "bench/framework/meeting.hpp"
+#include "bench/framework/pair.hpp"
+#include "bench/framework/payload.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/placement.hpp"
 #include "millrace/kv/client.hpp"

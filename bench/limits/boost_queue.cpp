@@ -33,9 +33,9 @@ double boost_item_rate(std::size_t /*ring_bytes*/, std::uint64_t /*items*/) { la
 
 #include <boost/lockfree/spsc_queue.hpp>
 
-#include "framework/pair.hpp"
-#include "framework/payload.hpp"
-#include "framework/windows.hpp"
+#include "bench/framework/pair.hpp"
+#include "bench/framework/payload.hpp"
+#include "bench/framework/windows.hpp"
 #include "millrace/base/deadline.hpp"
 #include "millrace/base/placement.hpp"
 #include "millrace/base/wait.hpp"

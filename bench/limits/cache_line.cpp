@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "framework/windows.hpp"
+#include "bench/framework/windows.hpp"
 
 namespace millrace::bench {
 namespace {

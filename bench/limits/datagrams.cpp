@@ -10,9 +10,9 @@
 #include <netinet/udp.h>
 #include <sys/socket.h>
 
-#include "framework/pair.hpp"
-#include "framework/payload.hpp"
-#include "framework/windows.hpp"
+#include "bench/framework/pair.hpp"
+#include "bench/framework/payload.hpp"
+#include "bench/framework/windows.hpp"
 #include "millrace/base/error.hpp"
 #include "socket_ends.hpp"
 
@@ -23,8 +23,8 @@ void check(bool done, const char* what) {
     if (!done) base::throw_errno(errno, what, "a UDP socket of the baseline", "");
 }
 
-Socket bound(sockaddr_in& address) {
-    Socket socket{::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0)};
+workload::Descriptor bound(sockaddr_in& address) {
+    workload::Descriptor socket{::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0)};
     address = {};
     address.sin_family = AF_INET;
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);

@@ -1,4 +1,4 @@
-// One slot per direction, or several in turn: the payload, and right behind it the number of the
+// One slot per direction, or several in turn: the payload, and right after it the number of the
 // message, which is written last. Up to 56 bytes the two share a cache line, so that a message is
 // one transfer; up to 120 bytes the receiver asks for both lines while it polls, so that they
 // travel together.
@@ -8,9 +8,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "framework/pair.hpp"
-#include "framework/payload.hpp"
-#include "framework/windows.hpp"
+#include "bench/framework/pair.hpp"
+#include "bench/framework/payload.hpp"
+#include "bench/framework/windows.hpp"
 
 namespace millrace::bench {
 namespace {

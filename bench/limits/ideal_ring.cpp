@@ -9,9 +9,9 @@
 
 #include <fmt/format.h>
 
-#include "framework/pair.hpp"
-#include "framework/payload.hpp"
-#include "framework/windows.hpp"
+#include "bench/framework/pair.hpp"
+#include "bench/framework/payload.hpp"
+#include "bench/framework/windows.hpp"
 
 namespace millrace::bench {
 namespace {

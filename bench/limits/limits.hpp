@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "framework/rounds.hpp"
+#include "bench/framework/rounds.hpp"
 
 namespace millrace::bench {
 

@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "framework/report.hpp"
+#include "bench/framework/report.hpp"
 #include "limits.hpp"
 #include "millrace/base/placement.hpp"
 

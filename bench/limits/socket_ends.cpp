@@ -36,9 +36,9 @@ SocketEnds connected(SocketKind kind) {
         int pair[2];
         check(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0,
               "make a socket pair");
-        ends = {Socket{pair[0]}, Socket{pair[1]}};
+        ends = {workload::Descriptor{pair[0]}, workload::Descriptor{pair[1]}};
     } else {
-        const Socket listener{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+        const workload::Descriptor listener{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
         check(listener.get() >= 0, "make a listening socket");
         sockaddr_in address{};
         address.sin_family = AF_INET;
@@ -48,9 +48,10 @@ SocketEnds connected(SocketKind kind) {
         check(::bind(listener.get(), generic, length) == 0 && ::listen(listener.get(), 1) == 0 &&
                   ::getsockname(listener.get(), generic, &length) == 0,
               "listen on the loopback");
-        ends.first = Socket{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+        ends.first = workload::Descriptor{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
         check(::connect(ends.first.get(), generic, length) == 0, "connect over the loopback");
-        ends.second = Socket{::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC)};
+        ends.second =
+            workload::Descriptor{::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC)};
         check(ends.second.get() >= 0, "accept over the loopback");
         const int on = 1;
         for (const int end : {ends.first.get(), ends.second.get()}) {

@@ -9,12 +9,12 @@
 
 #include <sys/socket.h>
 
-#include "cpu_time.hpp"
-#include "framework/pair.hpp"
-#include "framework/payload.hpp"
-#include "framework/windows.hpp"
+#include "bench/framework/pair.hpp"
+#include "bench/framework/payload.hpp"
+#include "bench/framework/windows.hpp"
 #include "millrace/base/error.hpp"
 #include "socket_ends.hpp"
+#include "workload/cpu_time.hpp"
 
 namespace millrace::bench {
 
@@ -67,14 +67,14 @@ SocketFlow socket_flow(SocketKind kind, std::size_t size, std::uint64_t items) {
         [&](Pair& pair) {
             std::vector<std::byte> out(size);
             pair.meet();
-            const double cpu = tools::cpu_time().all();
+            const double cpu = workload::cpu_time().all();
             const double item_ns = median_step(windows, [&](std::uint64_t number) {
                 stamp(out.data(), size, number - 1);
                 send_all(ends.first.get(), out.data(), size);
             });
             pair.meet();  // all have been read
             const double both =
-                tools::cpu_time().all() - cpu + std::bit_cast<double>(pair.value(receiver_cpu));
+                workload::cpu_time().all() - cpu + std::bit_cast<double>(pair.value(receiver_cpu));
             flow.cpu_seconds_per_gigabyte =
                 both / (static_cast<double>(last) * static_cast<double>(size) / 1e9);
             return 1e9 / item_ns;
@@ -82,7 +82,7 @@ SocketFlow socket_flow(SocketKind kind, std::size_t size, std::uint64_t items) {
         [&](Pair& pair) {
             std::vector<std::byte> buffer(size + 65'536);
             pair.meet();
-            const double cpu = tools::cpu_time().all();
+            const double cpu = workload::cpu_time().all();
             std::size_t held = 0;
             std::uint64_t number = 0;
             while (number < last) {
@@ -101,7 +101,7 @@ SocketFlow socket_flow(SocketKind kind, std::size_t size, std::uint64_t items) {
                 held -= at;
             }
             pair.set_value(receiver_cpu,
-                           std::bit_cast<std::uint64_t>(tools::cpu_time().all() - cpu));
+                           std::bit_cast<std::uint64_t>(workload::cpu_time().all() - cpu));
             pair.meet();
         });
     return flow;

@@ -11,9 +11,9 @@
 #include <span>
 #include <thread>
 
-#include "framework/environment_scope.hpp"
-#include "framework/meeting.hpp"
-#include "framework/pair.hpp"
+#include "bench/framework/environment_scope.hpp"
+#include "bench/framework/meeting.hpp"
+#include "bench/framework/pair.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/connect/link.hpp"
 #include "millrace/soft/cable_facts.hpp"

@@ -7,11 +7,11 @@
 #include <string>
 #include <vector>
 
-#include "framework/statistics.hpp"
+#include "bench/framework/statistics.hpp"
 
 namespace millrace::bench {
 
-/// Who moves the link while a WRITE is in flight.
+/// Which side moves the link while a WRITE is in flight.
 enum class Mover {
     ends,    ///< both ends poll their completion queues
     engine,  ///< nobody calls verbs: the sender sleeps, the receiver looks at its memory

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "framework/report.hpp"
+#include "bench/framework/report.hpp"
 #include "measure_link.hpp"
 #include "millrace/base/placement.hpp"
 #include "millrace/soft/cable_facts.hpp"

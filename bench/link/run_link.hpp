@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "json_output.hpp"
+#include "command_line/json_output.hpp"
 
 namespace millrace::bench {
 

@@ -1,6 +1,6 @@
 // What the machine allows where requests travel in batches: two processes, and nothing of ours
-// between them. A batch is a mark, its number, and `window` messages behind it, each with a word of
-// its own; who waits looks at the mark.
+// between them. A batch is a mark, its number, and `window` messages after it, each with a word of
+// its own; the side that waits looks at the mark.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -9,8 +9,8 @@
 #include <cstring>
 #include <vector>
 
-#include "framework/pair.hpp"
-#include "framework/payload.hpp"
+#include "bench/framework/pair.hpp"
+#include "bench/framework/payload.hpp"
 #include "measure_message.hpp"
 #include "millrace/base/shared_lines.hpp"
 
@@ -77,7 +77,7 @@ class Places {
     std::size_t stride_;
 };
 
-/// Of all clients: requests, behind them answers.
+/// Of all clients: requests, after them answers.
 std::vector<Places> places_of(const Pair& pair, const BareSetting& setting, bool answers) {
     const std::size_t bytes = Places::bytes(setting.window, setting);
     std::vector<Places> made;
@@ -144,7 +144,7 @@ double bare_batches(const BareSetting& setting) {
                     for (std::size_t k = 0; k != setting.window; ++k) {
                         std::memcpy(to.message(k) - word, from.message(k) - word, entry);
                     }
-                    // Before the answer, behind which its client writes there again.
+                    // Before the answer, after which its client writes there again.
                     from.read();
                     to.show(round);
                 }

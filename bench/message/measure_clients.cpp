@@ -15,11 +15,11 @@
 #include <thread>
 #include <vector>
 
-#include "crowd/crowd.hpp"
-#include "framework/payload.hpp"
-#include "framework/statistics.hpp"
+#include "bench/framework/payload.hpp"
+#include "bench/framework/statistics.hpp"
 #include "millrace/message/channel.hpp"
 #include "sides.hpp"
+#include "workload/crowd.hpp"
 
 namespace millrace::bench {
 namespace {
@@ -42,9 +42,9 @@ double processor_seconds() {
 template <class CallerOf>
 double calls_a_second(std::size_t threads, CallerOf&& caller_of) {
     constexpr auto span = 300ms;
-    const tools::CrowdFigures figures =
-        tools::run_crowd({.members = threads}, [&](tools::CrowdMember& me) {
-            tools::call_in_turn(me, {.warm_up = 50ms, .duration = span}, caller_of(me.number()));
+    const workload::CrowdFigures figures =
+        workload::run_crowd({.members = threads}, [&](workload::CrowdMember& me) {
+            workload::call_in_turn(me, {.warm_up = 50ms, .duration = span}, caller_of(me.number()));
         });
     return static_cast<double>(figures.calls()) / std::chrono::duration<double>(span).count();
 }

@@ -1,28 +1,25 @@
 #include "measure_message.hpp"
 
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <sys/epoll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
-#include <sys/un.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <chrono>
 #include <cstring>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "framework/meeting.hpp"
-#include "framework/pair.hpp"
-#include "framework/payload.hpp"
-#include "framework/statistics.hpp"
-#include "framework/windows.hpp"
+#include "bench/framework/meeting.hpp"
+#include "bench/framework/pair.hpp"
+#include "bench/framework/payload.hpp"
+#include "bench/framework/statistics.hpp"
+#include "bench/framework/windows.hpp"
+#include "bench/limits/socket_ends.hpp"
 #include "sides.hpp"
+#include "workload/descriptor.hpp"
 
 namespace millrace::bench {
 namespace {
@@ -38,90 +35,6 @@ double median_rate(Part&& part) {
         rate = done / nanoseconds_since(start) * 1e9;
     }
     return quantile(std::move(rates), 0.5);
-}
-class Socket {
-  public:
-    explicit Socket(int number) : number_{number} { require(number >= 0, "a socket"); }
-    Socket(Socket&& other) noexcept : number_{std::exchange(other.number_, -1)} {}
-    Socket(const Socket&) = delete;
-    Socket& operator=(const Socket&) = delete;
-    ~Socket() {
-        if (number_ >= 0) close(number_);
-    }
-    [[nodiscard]] int get() const noexcept { return number_; }
-
-  private:
-    int number_;
-};
-
-sockaddr_un unix_name(Pair& pair) {
-    sockaddr_un name{};
-    name.sun_family = AF_UNIX;
-    std::snprintf(name.sun_path + 1, sizeof name.sun_path - 1, "millrace-bench-%d",
-                  static_cast<int>(pair.value(1)));
-    return name;
-}
-
-/// Listens at the first side, and connects at the second.
-Socket socket_listener(Pair& pair, bool unix_domain) {
-    pair.set_value(1, static_cast<std::uint64_t>(getpid()));
-    Socket listener{socket(unix_domain ? AF_UNIX : AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
-    if (unix_domain) {
-        sockaddr_un name{};
-        name.sun_family = AF_UNIX;
-        std::snprintf(name.sun_path + 1, sizeof name.sun_path - 1, "millrace-bench-%d", getpid());
-        require(bind(listener.get(), reinterpret_cast<const sockaddr*>(&name), sizeof name) == 0,
-                "an address");
-    } else {
-        sockaddr_in name{};
-        name.sin_family = AF_INET;
-        name.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-        require(bind(listener.get(), reinterpret_cast<const sockaddr*>(&name), sizeof name) == 0,
-                "an address");
-        socklen_t size = sizeof name;
-        require(getsockname(listener.get(), reinterpret_cast<sockaddr*>(&name), &size) == 0,
-                "a port");
-        pair.set_value(0, ntohs(name.sin_port));
-    }
-    require(::listen(listener.get(), 4096) == 0, "to listen");
-    pair.meet();
-    return listener;
-}
-Socket socket_to(Pair& pair, bool unix_domain) {
-    Socket made{socket(unix_domain ? AF_UNIX : AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
-    if (unix_domain) {
-        const sockaddr_un name = unix_name(pair);
-        require(::connect(made.get(), reinterpret_cast<const sockaddr*>(&name), sizeof name) == 0,
-                "a connection");
-    } else {
-        sockaddr_in name{};
-        name.sin_family = AF_INET;
-        name.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-        name.sin_port = htons(static_cast<std::uint16_t>(pair.value(0)));
-        require(::connect(made.get(), reinterpret_cast<const sockaddr*>(&name), sizeof name) == 0,
-                "a connection");
-        const int on = 1;
-        (void)setsockopt(made.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    }
-    return made;
-}
-bool read_whole(int from, std::byte* into, std::size_t size) {
-    while (size != 0) {
-        const ssize_t got = recv(from, into, size, 0);
-        if (got <= 0) return false;
-        into += got;
-        size -= static_cast<std::size_t>(got);
-    }
-    return true;
-}
-bool write_whole(int to, const std::byte* bytes, std::size_t size) {
-    while (size != 0) {
-        const ssize_t put = send(to, bytes, size, MSG_NOSIGNAL);
-        if (put <= 0) return false;
-        bytes += put;
-        size -= static_cast<std::size_t>(put);
-    }
-    return true;
 }
 
 }  // namespace
@@ -330,39 +243,18 @@ Load load_of_many(const LoadSetting& setting) {
     return load;
 }
 
-double call_over_socket(bool unix_domain, std::size_t bytes, std::uint64_t calls) {
-    return run_pair(
-        {.deadline = longest},
-        [&](Pair& pair) {
-            pair.meet();
-            const Socket socket = socket_to(pair, unix_domain);
-            std::vector<std::byte> request(bytes);
-            std::vector<std::byte> answer(bytes);
-            return median_step(Windows{calls}, [&](std::uint64_t number) {
-                stamp(request.data(), request.size(), number);
-                require(write_whole(socket.get(), request.data(), bytes), "a request");
-                require(read_whole(socket.get(), answer.data(), bytes), "an answer");
-                keep(read_all(answer.data(), answer.size()));
-                require_intact(stamped(answer.data(), answer.size(), number), "an answer");
-            });
-        },
-        [&](Pair& pair) {
-            const Socket listener = socket_listener(pair, unix_domain);
-            const Socket socket{accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC)};
-            const int on = 1;
-            if (!unix_domain) {
-                (void)setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-            }
-            std::vector<std::byte> memory(bytes);
-            while (read_whole(socket.get(), memory.data(), bytes)) {
-                if (!write_whole(socket.get(), memory.data(), bytes)) break;
-            }
-        });
-}
-
 double load_over_sockets(std::size_t clients, std::uint32_t window, std::uint64_t requests) {
     const std::size_t count = clients_allowed(clients);
     const std::size_t most = message_bytes * window;
+    std::vector<SocketEnds> ends;
+    for (std::size_t i = 0; i < count; ++i) ends.push_back(connected(SocketKind::unix_stream));
+    // A side's own ends, the other's closed: else it would not see that they end.
+    const auto take = [&ends](workload::Descriptor SocketEnds::*own) {
+        std::vector<workload::Descriptor> taken;
+        for (SocketEnds& pair : ends) taken.push_back(std::move(pair.*own));
+        ends.clear();
+        return taken;
+    };
     const auto watch = [](int epoll, int descriptor, std::uint64_t index) {
         epoll_event event{.events = EPOLLIN, .data = {.u64 = index}};
         require(epoll_ctl(epoll, EPOLL_CTL_ADD, descriptor, &event) == 0, "epoll");
@@ -370,9 +262,9 @@ double load_over_sockets(std::size_t clients, std::uint32_t window, std::uint64_
     return run_pair(
         {.deadline = longest},
         [&](Pair& pair) {
+            const workload::Descriptor epoll{epoll_create1(EPOLL_CLOEXEC)};
+            const std::vector<workload::Descriptor> sockets = take(&SocketEnds::first);
             pair.meet();
-            const Socket epoll{epoll_create1(EPOLL_CLOEXEC)};
-            std::vector<Socket> sockets;
             struct Side {
                 std::uint64_t sent = 0, answered = 0;
                 std::vector<std::byte> part;
@@ -383,12 +275,10 @@ double load_over_sockets(std::size_t clients, std::uint32_t window, std::uint64_
                 for (std::size_t k = 0; k < number; ++k) {
                     stamp(memory.data() + k * message_bytes, message_bytes, ++sides[i].sent);
                 }
-                require(write_whole(sockets[i].get(), memory.data(), number * message_bytes),
-                        "requests");
+                send_all(sockets[i].get(), memory.data(), number * message_bytes);
             };
             for (std::size_t i = 0; i < count; ++i) {
-                sockets.push_back(socket_to(pair, true));
-                watch(epoll.get(), sockets.back().get(), i);
+                watch(epoll.get(), sockets[i].get(), i);
                 submit(i, window);
             }
             std::vector<std::byte> into(most);
@@ -423,13 +313,10 @@ double load_over_sockets(std::size_t clients, std::uint32_t window, std::uint64_
             return median_rate([&] { return round(requests / Windows::count); });
         },
         [&](Pair& pair) {
-            const Socket listener = socket_listener(pair, true);
-            const Socket epoll{epoll_create1(EPOLL_CLOEXEC)};
-            std::vector<Socket> sockets;
-            for (std::size_t i = 0; i < count; ++i) {
-                sockets.emplace_back(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
-                watch(epoll.get(), sockets.back().get(), i);
-            }
+            const workload::Descriptor epoll{epoll_create1(EPOLL_CLOEXEC)};
+            const std::vector<workload::Descriptor> sockets = take(&SocketEnds::second);
+            for (std::size_t i = 0; i < count; ++i) watch(epoll.get(), sockets[i].get(), i);
+            pair.meet();
             std::vector<std::byte> memory(most);
             std::array<epoll_event, 64> events;
             for (std::size_t left = count; left != 0;) {
@@ -437,8 +324,9 @@ double load_over_sockets(std::size_t clients, std::uint32_t window, std::uint64_
                 for (int e = 0; e < some; ++e) {
                     const int from = sockets[events[static_cast<std::size_t>(e)].data.u64].get();
                     const ssize_t got = recv(from, memory.data(), memory.size(), 0);
-                    if (got > 0 &&
-                        write_whole(from, memory.data(), static_cast<std::size_t>(got))) {
+                    // A client that has ended leaves answers unread.
+                    if (got > 0 && send(from, memory.data(), static_cast<std::size_t>(got),
+                                        MSG_NOSIGNAL) == got) {
                         continue;
                     }
                     (void)epoll_ctl(epoll.get(), EPOLL_CTL_DEL, from, nullptr);

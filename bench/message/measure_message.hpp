@@ -66,14 +66,12 @@ struct BareSetting {
     std::size_t clients = 16;
     std::size_t window = 16;  ///< messages of 64 bytes in a batch
     std::size_t places = 1;   ///< batches that lie in turn, of each client, each way
-    std::size_t stride = 0;   ///< bytes from one to the next, at least; 0: one behind the other
+    std::size_t stride = 0;   ///< bytes from one to the next, at least; 0: one after the other
     std::uint64_t requests = 400'000;
 };
 /// Messages per second that are sent, echoed and read in full.
 double bare_batches(const BareSetting& setting);
 
-/// Nanoseconds of the same call over a stream socket, a blocking echo at the other end.
-double call_over_socket(bool unix_domain, std::size_t bytes, std::uint64_t calls);
 /// Requests per second of the same load over Unix stream sockets, one server with epoll.
 double load_over_sockets(std::size_t clients, std::uint32_t window, std::uint64_t requests);
 

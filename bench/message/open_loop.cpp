@@ -6,8 +6,8 @@
 #include <random>
 #include <thread>
 
-#include "framework/payload.hpp"
-#include "framework/statistics.hpp"
+#include "bench/framework/payload.hpp"
+#include "bench/framework/statistics.hpp"
 #include "sides.hpp"
 
 namespace millrace::bench {

@@ -4,7 +4,7 @@
 // Where a thread loses its core for 2 ms, as it may by what else runs in the system or beneath it,
 // requests wait for these 2 ms, of any server. So the load is given in slices, and between two of
 // them the same two threads only read the clock, for as long as a slice takes, and note when they
-// were away. An ideal queue behind the same arrivals, which stands still in these gaps, says what
+// were away. An ideal queue with the same arrivals, which stands still in these gaps, says what
 // the machine makes of the longest times. Gaps that the server or its clients make by themselves
 // are not in it: they are seen in the load alone. A slice begins with a server that is awake: what
 // it takes to wake one is measured by itself.

@@ -15,10 +15,10 @@
 #include <utility>
 #include <vector>
 
-#include "framework/environment_scope.hpp"
-#include "framework/meeting.hpp"
-#include "framework/pair.hpp"
-#include "framework/payload.hpp"
+#include "bench/framework/environment_scope.hpp"
+#include "bench/framework/meeting.hpp"
+#include "bench/framework/pair.hpp"
+#include "bench/framework/payload.hpp"
 #include "measure_message.hpp"
 #include "millrace/message/client.hpp"
 #include "millrace/message/server.hpp"
@@ -53,7 +53,7 @@ inline connect::Address unix_address(std::uint64_t process) {
 inline Server listen(Pair& pair, message::Polling polling, const Ways& ways, std::size_t clients) {
     message::ServerOptions options;
     options.polling = polling;
-    options.receives = ways.receives;
+    options.tuning.receives = ways.receives;
     options.transports = ways.transport;
     if (ways.receives == message::Receives::shared || ways.transport == connect::Transport::ud ||
         polling == message::Polling::shared) {
@@ -68,7 +68,7 @@ inline Server listen(Pair& pair, message::Polling polling, const Ways& ways, std
     return server;
 }
 inline std::vector<Client> connect_all(Pair& pair, const Ways& ways, std::size_t count,
-                                std::uint32_t window) {
+                                       std::uint32_t window) {
     const connect::Address address = [&] {
         if (!ways.unix_domain) return address_of_first(pair);
         pair.meet();

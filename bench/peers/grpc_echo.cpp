@@ -27,7 +27,7 @@
 #include <grpcpp/server_builder.h>
 #include <grpcpp/support/byte_buffer.h>
 
-#include "framework/windows.hpp"
+#include "bench/framework/windows.hpp"
 
 namespace {
 

@@ -15,17 +15,17 @@
 #include <thread>
 #include <vector>
 
-#include "crowd/crowd.hpp"
-#include "framework/environment_scope.hpp"
-#include "framework/meeting.hpp"
-#include "framework/pair.hpp"
-#include "framework/payload.hpp"
-#include "framework/statistics.hpp"
+#include "bench/framework/environment_scope.hpp"
+#include "bench/framework/meeting.hpp"
+#include "bench/framework/pair.hpp"
+#include "bench/framework/payload.hpp"
+#include "bench/framework/statistics.hpp"
 #include "millrace/base/clock.hpp"
 #include "millrace/base/histogram.hpp"
 #include "millrace/message/client.hpp"
 #include "millrace/message/dispatcher.hpp"
 #include "millrace/message/server.hpp"
+#include "workload/crowd.hpp"
 
 namespace millrace::bench {
 namespace {
@@ -151,11 +151,11 @@ void respond(Pair& pair, const RpcCase& chosen) {
     message::ServerOptions options;
     options.polling = chosen.polling;
     options.max_clients = static_cast<std::uint32_t>(connections_of(chosen));
-    options.max_client_ring_bytes = ring_for(chosen);
-    options.posting = chosen.posting;
-    if (chosen.posts) options.carrier = ring::Carrier::post;
+    options.tuning.max_client_ring_bytes = ring_for(chosen);
+    options.tuning.posting = chosen.posting;
+    if (chosen.posts) options.tuning.carrier = ring::Carrier::post;
     if (chosen.requests == message::Transfer::send) {
-        options.receives = message::Receives::shared;
+        options.tuning.receives = message::Receives::shared;
         options.protection = message::Protection::trusted;
     }
     std::vector<message::Server> servers;
@@ -280,9 +280,9 @@ class Requesters {
         options.ring_bytes = ring_for(chosen);
         options.requests = chosen.requests;
         options.answers = chosen.answers;
-        options.slot_bytes = slot_for(chosen);
-        options.posting = chosen.posting;
-        if (chosen.posts) options.carrier = ring::Carrier::post;
+        options.tuning.slot_bytes = slot_for(chosen);
+        options.tuning.posting = chosen.posting;
+        if (chosen.posts) options.tuning.carrier = ring::Carrier::post;
         if (chosen.threads) options.wait = shared_core;
         std::vector<connect::Address> addresses;
         for (std::size_t i = 0; i < chosen.responders; ++i) {
@@ -375,7 +375,7 @@ class Requesters {
         std::mutex lock;
         begins();
         windows.emplace(chosen_.duration);
-        tools::CrowdFigures figures;
+        workload::CrowdFigures figures;
         {
             std::vector<std::jthread> serving;
             for (Dispatcher& each : dispatchers_) {
@@ -391,16 +391,17 @@ class Requesters {
                 });
             }
             try {
-                figures = tools::run_crowd({.members = all_.size()}, [&](tools::CrowdMember& me) {
-                    (void)me.begin();
-                    while (!ends.load(std::memory_order_relaxed)) {
-                        all_[me.number()].call_many(chosen_, [&](std::uint64_t begin) {
-                            me.record(begin);
-                            windows->answered(base::ticks());
-                        });
-                        if (windows->is_over()) ends = true;
-                    }
-                });
+                figures =
+                    workload::run_crowd({.members = all_.size()}, [&](workload::CrowdMember& me) {
+                        (void)me.begin();
+                        while (!ends.load(std::memory_order_relaxed)) {
+                            all_[me.number()].call_many(chosen_, [&](std::uint64_t begin) {
+                                me.record(begin);
+                                windows->answered(base::ticks());
+                            });
+                            if (windows->is_over()) ends = true;
+                        }
+                    });
             } catch (...) {
                 const std::lock_guard guard{lock};
                 failure = std::current_exception();

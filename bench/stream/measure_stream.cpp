@@ -1,4 +1,4 @@
-#include "stream/measure_stream.hpp"
+#include "measure_stream.hpp"
 
 #include <algorithm>
 #include <bit>
@@ -6,14 +6,14 @@
 #include <optional>
 #include <vector>
 
-#include "cpu_time.hpp"
-#include "framework/environment_scope.hpp"
-#include "framework/meeting.hpp"
-#include "framework/pair.hpp"
-#include "framework/payload.hpp"
-#include "framework/windows.hpp"
+#include "bench/framework/environment_scope.hpp"
+#include "bench/framework/meeting.hpp"
+#include "bench/framework/pair.hpp"
+#include "bench/framework/payload.hpp"
+#include "bench/framework/windows.hpp"
 #include "millrace/stream/buffer.hpp"
 #include "millrace/stream/socket.hpp"
+#include "workload/cpu_time.hpp"
 
 namespace millrace::bench {
 namespace {
@@ -150,7 +150,7 @@ Places places_of_sends(const StreamCase& chosen) {
 
 /// What a stream took at its receiver.
 struct Received {
-    std::uint64_t bytes = 0;  ///< behind the warm-up
+    std::uint64_t bytes = 0;  ///< after the warm-up
     double ns = 0;
     std::uint64_t all_bytes = 0;
     double cpu_seconds = 0;  ///< of both processes, for all of them
@@ -169,7 +169,7 @@ Received receive_all(Pair& pair, const StreamCase& chosen, Places& places,
         ++begun;
     }
     pair.meet();
-    const double cpu = tools::cpu_time().all();
+    const double cpu = workload::cpu_time().all();
     const auto deadline = patience();
     const auto counts_from =
         base::Clock::now() + std::chrono::nanoseconds{static_cast<long>(chosen.seconds / 5 * 1e9)};
@@ -195,7 +195,7 @@ Received receive_all(Pair& pair, const StreamCase& chosen, Places& places,
         }
     }
     require(start.has_value() && end > *start, "a stream that lasts");
-    const double own_cpu = tools::cpu_time().all() - cpu;
+    const double own_cpu = workload::cpu_time().all() - cpu;
     pair.meet();
     const double both = own_cpu + std::bit_cast<double>(pair.value(sender_cpu));
     require_intact(position == pair.value(sender_bytes), "the length of a stream");
@@ -209,7 +209,7 @@ Received receive_all(Pair& pair, const StreamCase& chosen, Places& places,
 void send_all(Pair& pair, const StreamCase& chosen, Places& places, std::uint64_t first = 0) {
     auto socket = stream::connect(address_of_first(pair), options_of(chosen), patience());
     pair.meet();
-    const double cpu = tools::cpu_time().all();
+    const double cpu = workload::cpu_time().all();
     const auto deadline = patience();
     const auto over =
         base::Clock::now() + std::chrono::nanoseconds{static_cast<long>(chosen.seconds * 1e9)};
@@ -232,7 +232,7 @@ void send_all(Pair& pair, const StreamCase& chosen, Places& places, std::uint64_
     socket.shut_down();
     pair.set_value(sender_direct, std::bit_cast<std::uint64_t>(socket.stats().percent_direct()));
     pair.set_value(sender_bytes, begun * chosen.bytes);
-    pair.set_value(sender_cpu, std::bit_cast<std::uint64_t>(tools::cpu_time().all() - cpu));
+    pair.set_value(sender_cpu, std::bit_cast<std::uint64_t>(workload::cpu_time().all() - cpu));
     pair.meet();
 }
 
@@ -295,11 +295,11 @@ std::vector<StreamFlow> measure_modes(const StreamCase& chosen,
         {},
         [&](Pair& pair) {
             Places places = places_of_receives(chosen);
-            each_twice([&](std::size_t at, const StreamCase& one, std::uint64_t first,
-                           bool is_warm_up) {
-                const Received each = receive_all(pair, one, places, first);
-                if (!is_warm_up) received[at].push_back(each);
-            });
+            each_twice(
+                [&](std::size_t at, const StreamCase& one, std::uint64_t first, bool is_warm_up) {
+                    const Received each = receive_all(pair, one, places, first);
+                    if (!is_warm_up) received[at].push_back(each);
+                });
             return 0;
         },
         [&](Pair& pair) {

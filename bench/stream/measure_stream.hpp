@@ -39,7 +39,7 @@ struct StreamFlow {
 /// Error.
 [[nodiscard]] StreamFlow measure_stream(const StreamCase& chosen);
 
-/// The same in each of `modes` in place of the case's: behind one stream to warm up two of each
+/// The same in each of `modes` in place of the case's: after one stream to warm up two of each
 /// mode, from the first mode to the last and back, all through the same buffers at both ends and by
 /// the same two processes. Where a buffer's pages lie, and whether they are huge, makes some ten
 /// percent from one allocation to the next. Throws Error.

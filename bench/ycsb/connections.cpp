@@ -8,8 +8,8 @@
 
 #include <fmt/format.h>
 
-#include "framework/meeting.hpp"
-#include "framework/payload.hpp"
+#include "bench/framework/meeting.hpp"
+#include "bench/framework/payload.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/kv/client.hpp"
 

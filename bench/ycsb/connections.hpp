@@ -13,7 +13,7 @@
 #include <string_view>
 #include <vector>
 
-#include "kv/memcached.hpp"
+#include "bench/peers/memcached.hpp"
 #include "millrace/base/deadline.hpp"
 #include "millrace/connect/address.hpp"
 #include "millrace/connect/transport.hpp"

@@ -7,15 +7,15 @@
 
 #include <fmt/format.h>
 
-#include "crowd/crowd.hpp"
-#include "framework/environment_scope.hpp"
-#include "framework/meeting.hpp"
-#include "framework/pair.hpp"
-#include "kv/memcached.hpp"
-#include "kv/own_server.hpp"
+#include "bench/framework/environment_scope.hpp"
+#include "bench/framework/meeting.hpp"
+#include "bench/framework/pair.hpp"
+#include "bench/kv/own_server.hpp"
+#include "bench/peers/memcached.hpp"
 #include "millrace/base/clock.hpp"
 #include "millrace/base/deadline.hpp"
 #include "millrace/base/error.hpp"
+#include "workload/crowd.hpp"
 
 namespace millrace::bench {
 namespace {
@@ -26,14 +26,15 @@ constexpr const char* measuring = "measure a workload of YCSB";
 class YcsbClient {
   public:
     YcsbClient(const YcsbCase& chosen, std::unique_ptr<YcsbConnection> connection,
-               InsertedRecords& inserted, std::size_t number)
+               workload::InsertedRecords& inserted, std::size_t number)
         : chosen_{chosen},
           connection_{std::move(connection)},
           inserted_{inserted},
           random_{number + 1},
           // As many as were loaded may come: a run ends by time, and not by a count of operations.
           chooser_{chosen.workload.distribution, chosen.records,
-                   chosen.workload.percent_of(YcsbOperation::insert) != 0 ? chosen.records : 0},
+                   chosen.workload.percent_of(workload::YcsbOperation::insert) != 0 ? chosen.records
+                                                                                    : 0},
           format_{chosen.fields, chosen.field_bytes},
           value_(format_.size()),
           ns_per_tick_{1e9 / static_cast<double>(base::ticks_in(std::chrono::seconds{1}))} {}
@@ -55,11 +56,11 @@ class YcsbClient {
         operation_ = chosen_.workload.next(random_);
         is_right_ = true;
         switch (operation_) {
-            case YcsbOperation::read: outcome_ = read(choose()); break;
-            case YcsbOperation::update: outcome_ = write(choose()); break;
-            case YcsbOperation::insert: outcome_ = insert(); break;
-            case YcsbOperation::scan: outcome_ = scan(choose()); break;
-            case YcsbOperation::read_modify_write: outcome_ = change(choose()); break;
+            case workload::YcsbOperation::read: outcome_ = read(choose()); break;
+            case workload::YcsbOperation::update: outcome_ = write(choose()); break;
+            case workload::YcsbOperation::insert: outcome_ = insert(); break;
+            case workload::YcsbOperation::scan: outcome_ = scan(choose()); break;
+            case workload::YcsbOperation::read_modify_write: outcome_ = change(choose()); break;
         }
     }
     /// What the last one took counts, and began or was due then.
@@ -82,12 +83,12 @@ class YcsbClient {
 
     YcsbOutcome read(std::uint64_t record) {
         record_ = record;
-        write_key(record, key_);
+        workload::write_key(record, key_);
         return connection_->read(key_, take_value_);
     }
     YcsbOutcome write(std::uint64_t record) {
         format_.fill(record, value_, random_);
-        write_key(record, key_);
+        workload::write_key(record, key_);
         return connection_->write(key_, value_);
     }
     YcsbOutcome insert() {
@@ -99,15 +100,17 @@ class YcsbClient {
     YcsbOutcome scan(std::uint64_t first) {
         record_ = first;
         const std::uint64_t length =
-            std::min(1 + number_below(longest_scan, random_), inserted_.last() + 1 - first);
+            std::min(1 + workload::number_below(workload::longest_scan, random_),
+                     inserted_.last() + 1 - first);
         keys_.resize(length);
-        for (std::uint64_t i = 0; i != length; ++i) write_key(first + i, keys_[i]);
+        for (std::uint64_t i = 0; i != length; ++i) workload::write_key(first + i, keys_[i]);
         return connection_->read_several(keys_, take_one_value_);
     }
     YcsbOutcome change(std::uint64_t record) {
         const YcsbOutcome outcome = read(record);
         if (outcome != YcsbOutcome::ok || !is_right_) return outcome;
-        format_.fill_field(record, number_below(format_.fields(), random_), value_, random_);
+        format_.fill_field(record, workload::number_below(format_.fields(), random_), value_,
+                           random_);
         return connection_->write(key_, value_);
     }
 
@@ -126,10 +129,10 @@ class YcsbClient {
 
     const YcsbCase& chosen_;
     std::unique_ptr<YcsbConnection> connection_;
-    InsertedRecords& inserted_;
-    Random random_;
-    RecordChooser chooser_;
-    RecordFormat format_;
+    workload::InsertedRecords& inserted_;
+    workload::Random random_;
+    workload::RecordChooser chooser_;
+    workload::RecordFormat format_;
     std::string key_;
     std::vector<std::string> keys_;
     std::vector<std::byte> value_;
@@ -138,7 +141,7 @@ class YcsbClient {
     std::optional<base::Deadline> end_;  ///< of an open loop
 
     // Of the last operation.
-    YcsbOperation operation_ = YcsbOperation::read;
+    workload::YcsbOperation operation_ = workload::YcsbOperation::read;
     YcsbOutcome outcome_ = YcsbOutcome::ok;
     bool is_right_ = true;
     std::uint64_t record_ = 0;  ///< the first that was read
@@ -168,7 +171,9 @@ std::chrono::milliseconds longest_run(const YcsbCase& chosen) {
     return std::chrono::seconds{60} + 5 * run + std::chrono::milliseconds{chosen.records};
 }
 
-bool scans(const YcsbCase& chosen) { return chosen.workload.percent_of(YcsbOperation::scan) != 0; }
+bool scans(const YcsbCase& chosen) {
+    return chosen.workload.percent_of(workload::YcsbOperation::scan) != 0;
+}
 
 /// The program that speaks so, until this ends.
 std::unique_ptr<WordsServer> server_of(YcsbWay::Protocol protocol) {
@@ -184,28 +189,28 @@ YcsbResult::YcsbResult() {
 
 YcsbResult run_ycsb_clients(const YcsbCase& chosen,
                             const std::function<std::unique_ptr<YcsbConnection>()>& connect) {
-    InsertedRecords inserted{chosen.records};
+    workload::InsertedRecords inserted{chosen.records};
     std::vector<std::unique_ptr<YcsbClient>> clients;
     for (unsigned i = 0; i != chosen.clients; ++i) {
         clients.push_back(std::make_unique<YcsbClient>(chosen, connect(), inserted, i));
     }
     YcsbResult all;
     if (chosen.loads) {
-        const tools::CrowdFigures loading =
-            tools::run_crowd({.members = clients.size()}, [&](tools::CrowdMember& me) {
+        const workload::CrowdFigures loading =
+            workload::run_crowd({.members = clients.size()}, [&](workload::CrowdMember& me) {
                 (void)me.begin();
                 clients[me.number()]->load(me.number(), clients.size());
             });
         all.load_per_second = static_cast<double>(chosen.records) / loading.seconds;
     }
-    const tools::CrowdLoad load{
+    const workload::CrowdLoad load{
         .warm_up = chosen.warm_up,
         .duration = chosen.duration,
         .offered_per_second = chosen.offered_per_second / static_cast<double>(clients.size())};
-    const tools::CrowdFigures running =
-        tools::run_crowd({.members = clients.size()}, [&](tools::CrowdMember& me) {
+    const workload::CrowdFigures running =
+        workload::run_crowd({.members = clients.size()}, [&](workload::CrowdMember& me) {
             YcsbClient& client = *clients[me.number()];
-            tools::call_in_turn(
+            workload::call_in_turn(
                 me, load, [&] { client.operate(); },
                 [&](std::uint64_t since) { client.record(since); });
         });

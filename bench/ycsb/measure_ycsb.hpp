@@ -11,14 +11,14 @@
 #include <optional>
 #include <string>
 
+#include "connections.hpp"
 #include "millrace/base/histogram.hpp"
-#include "ycsb/connections.hpp"
-#include "ycsb/workload.hpp"
+#include "workload/ycsb/workload.hpp"
 
 namespace millrace::bench {
 
 struct YcsbCase {
-    YcsbWorkload workload = ycsb_workloads[2];
+    workload::YcsbWorkload workload = workload::ycsb_workloads[2];
     std::uint64_t records = 10'000;
     std::size_t fields = 10;
     std::size_t field_bytes = 100;
@@ -39,11 +39,12 @@ struct YcsbResult {
     std::uint64_t refused = 0;  ///< the store did not do it
     std::uint64_t wrong = 0;    ///< a value of another record, or none that was written
     /// Nanoseconds of each that succeeded, by YcsbOperation.
-    std::array<std::unique_ptr<base::Histogram>, every_ycsb_operation.size()> times;
+    std::array<std::unique_ptr<base::Histogram>, workload::every_ycsb_operation.size()> times;
 
     YcsbResult();
     [[nodiscard]] std::uint64_t failed() const noexcept { return missing + refused + wrong; }
-    [[nodiscard]] const base::Histogram& times_of(YcsbOperation operation) const noexcept {
+    [[nodiscard]] const base::Histogram& times_of(
+        workload::YcsbOperation operation) const noexcept {
         return *times[static_cast<std::size_t>(operation)];
     }
 };

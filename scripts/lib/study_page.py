@@ -68,7 +68,8 @@ class Page:
         if any(not run.labels(one) for one in self.plots):
             return None
         titles = {one["id"]: one["title"] for one in run.document["figures"]}
-        return "\n".join(f"![{titles[one]}](figures/{self.file_name(one)})" for one in self.plots)
+        figures = os.path.relpath(os.path.join(DOCS, "figures"), os.path.dirname(self.document))
+        return "\n".join(f"![{titles[one]}]({figures}/{self.file_name(one)})" for one in self.plots)
 
     def draw(self, path):
         """False: they cannot be drawn here."""

@@ -183,7 +183,9 @@ Queue* started_queue() {
     if (Queue* present = queue.load(std::memory_order_acquire)) return present;
     static const bool hooked = [] {
         pthread_atfork(nullptr, nullptr, forget_in_child);
-        std::atexit([] { flush_log(); });
+        // Where two threads end the program at once, each calls what the other has not yet called,
+        // and the first that is through ends the process: each has a flush to wait for.
+        for (int threads = 0; threads < 2; ++threads) std::atexit([] { flush_log(); });
         return true;
     }();
     static_cast<void>(hooked);

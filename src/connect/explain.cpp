@@ -46,6 +46,15 @@ std::string addressing(const Hello& hello, int gid_index) {
 
 }  // namespace
 
+std::string Link::carrier() const {
+    const State& link = *state_;
+    if (link.transport == Transport::tcp) return {};
+    const std::string device = link.endpoint->describe();
+    if (link.route != Route::wire) return device;
+    return fmt::format("{}; this connection over the wire: RoCEv2, from UDP {} to {}", device,
+                       end_of_wire(link.own), end_of_wire(link.other));
+}
+
 std::string Link::explain() const {
     const State& link = *state_;
     const char* const liveness = link.local.kind() == Address::Kind::tcp

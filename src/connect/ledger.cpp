@@ -62,11 +62,6 @@ std::uint32_t Ledger::choose(std::uint32_t wanted) noexcept {
     return static_cast<std::uint32_t>(chosen);
 }
 
-void Ledger::enter(std::uint32_t listener) noexcept {
-    const std::lock_guard guard{mutex_};
-    if (listener < listeners_.size()) ++listeners_[listener].peers;
-}
-
 void Ledger::leave(std::uint32_t listener) noexcept {
     const std::lock_guard guard{mutex_};
     --listeners_[listener].peers;

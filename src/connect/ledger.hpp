@@ -28,7 +28,6 @@ class Ledger {
     /// Among those with equally few it is the one behind the last that was chosen.
     [[nodiscard]] std::uint32_t choose(std::uint32_t wanted) noexcept;
     void leave(std::uint32_t listener) noexcept;
-    void enter(std::uint32_t listener) noexcept;
     /// It is chosen no more.
     void close(std::uint32_t listener) noexcept;
 
@@ -72,13 +71,6 @@ class Place {
     [[nodiscard]] std::uint32_t choose_listener(std::uint32_t wanted) noexcept {
         listener_ = ledger_->choose(wanted);
         return *listener_;
-    }
-
-    /// From now on it is that one's peer.
-    void move_to(std::uint32_t listener) noexcept {
-        if (!listener_.has_value()) return;
-        ledger_->enter(listener);
-        ledger_->leave(*std::exchange(listener_, listener));
     }
 
     /// Throws Failure as Ledger::take.

@@ -31,7 +31,6 @@ Link::State::~State() {
 }
 
 Endpoint& Link::endpoint() noexcept { return *state_->endpoint; }
-void Link::count_for(std::uint32_t listener) noexcept { state_->place.move_to(listener); }
 std::shared_ptr<Endpoint> Link::shared_endpoint() const noexcept { return state_->endpoint; }
 verbs::ProtectionDomain& Link::protection_domain() noexcept {
     return state_->endpoint->protection_domain();

@@ -2,12 +2,36 @@
 // pairs. Each object names its context, which tells whose it is.
 #include "millrace/soft/device.hpp"
 
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
 #include <cstdint>
 
 #include "routes.hpp"
 
 namespace soft = millrace::soft;
 using namespace millrace::ibverbs;
+
+namespace {
+
+/// As a NIC's driver does when it pins them: pages that nobody has touched are there from now on. Of a
+/// peer that writes to one that is not, a thread of its own has to do it, as it may wait for ever. Of
+/// large memory the first 64 MiB: what is reserved and hardly used stays so. Kernels before 5.14
+/// cannot; then pages come as they did.
+ibv_mr* with_pages(ibv_mr* region, void* address, std::size_t length, unsigned access) noexcept {
+    constexpr std::size_t most = std::size_t{64} << 20;
+    if (region == nullptr || length == 0) return region;
+    static const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
+    const auto begin = reinterpret_cast<std::uintptr_t>(address);
+    const std::uintptr_t first = begin & ~(page - 1);
+    static_cast<void>(::madvise(
+        reinterpret_cast<void*>(first), std::min(length, most) + (begin - first),
+        (access & IBV_ACCESS_LOCAL_WRITE) != 0 ? MADV_POPULATE_WRITE : MADV_POPULATE_READ));
+    return region;
+}
+
+}  // namespace
 
 extern "C" {
 
@@ -30,14 +54,16 @@ void ibv_unimport_pd(ibv_pd* pd) {
 
 ibv_mr* ibv_reg_mr(ibv_pd* pd, void* address, std::size_t length, int access) {
     if (!soft::owns(pd->context)) return system_ibv_reg_mr(pd, address, length, access);
-    return soft::reg_mr(pd, address, length, reinterpret_cast<std::uintptr_t>(address),
-                        static_cast<unsigned>(access));
+    return with_pages(soft::reg_mr(pd, address, length, reinterpret_cast<std::uintptr_t>(address),
+                                   static_cast<unsigned>(access)),
+                      address, length, static_cast<unsigned>(access));
 }
 
 ibv_mr* ibv_reg_mr_iova(ibv_pd* pd, void* address, std::size_t length, std::uint64_t iova,
                         int access) {
     if (!soft::owns(pd->context)) return system_ibv_reg_mr_iova(pd, address, length, iova, access);
-    return soft::reg_mr(pd, address, length, iova, static_cast<unsigned>(access));
+    return with_pages(soft::reg_mr(pd, address, length, iova, static_cast<unsigned>(access)),
+                      address, length, static_cast<unsigned>(access));
 }
 
 ibv_mr* ibv_reg_mr_iova2(ibv_pd* pd, void* address, std::size_t length, std::uint64_t iova,
@@ -45,7 +71,7 @@ ibv_mr* ibv_reg_mr_iova2(ibv_pd* pd, void* address, std::size_t length, std::uin
     if (!soft::owns(pd->context)) {
         return system_ibv_reg_mr_iova2(pd, address, length, iova, access);
     }
-    return soft::reg_mr(pd, address, length, iova, access);
+    return with_pages(soft::reg_mr(pd, address, length, iova, access), address, length, access);
 }
 
 ibv_mr* ibv_reg_dmabuf_mr(ibv_pd* pd, std::uint64_t offset, std::size_t length, std::uint64_t iova,

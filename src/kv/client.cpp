@@ -20,8 +20,8 @@ bool has_key(Command command) noexcept {
 Client Client::connect(const connect::Address& address, message::ClientOptions options,
                        const base::Deadline& deadline) {
     const bool resumes = options.resumes;
-    options.large.keeps_order = true;
-    options.service = server_service;
+    options.tuning.large.keeps_order = true;
+    options.tuning.service = server_service;
     const std::size_t heads = answer_head_bytes + sizeof(Cursor);
     const auto page_bytes = static_cast<std::uint32_t>(std::min<std::size_t>(
         dump_page_bytes, options.max_answer_bytes - std::min(options.max_answer_bytes, heads)));

@@ -1,11 +1,13 @@
-// Suspended requests: who waits for an answer, for a place in the window, for a time.
+// Suspended requests: those that wait for an answer, for a place in the window, for a time.
 #include "millrace/kv/coroutine.hpp"
 
 #include <algorithm>
-#include <bit>
-#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
 
 #include "millrace/base/clock.hpp"
+#include "millrace/message/detail/pending.hpp"
 
 namespace millrace::kv {
 
@@ -13,25 +15,21 @@ using base::Status;
 
 namespace detail {
 
-class AsyncCore : public std::enable_shared_from_this<AsyncCore> {
+class AsyncCore final : public message::detail::AwaitingCore {
   public:
     AsyncCore(base::Executor& executor, Client client)
-        : executor_{&executor},
+        : AwaitingCore{executor},
           client_{std::move(client)},
-          places_(2 * std::bit_ceil(std::size_t{client_.client_.window()})) {
-        watch();
+          places_{2 * std::size_t{client_.client_.window()}} {
+        watch(client_.descriptor());
     }
-    AsyncCore(const AsyncCore&) = delete;
-    AsyncCore& operator=(const AsyncCore&) = delete;
-    ~AsyncCore() = default;  // leave() came before
 
-    /// Takes everything back that would call this; those who wait do so for ever.
+    /// Takes everything back that would call this; tasks that wait do that for ever.
     void leave() noexcept {
-        take_back(watching_);
-        take_back(alarm_);
-        while (first_ != nullptr) forget(*first_);
-        for (const Place& place : places_) {
-            if (place.whose != nullptr) forget(*place.whose);
+        AwaitingCore::leave();
+        while (queued_.first() != nullptr) forget(*queued_.first());
+        for (const Place& place : places_.all()) {
+            if (place.is_taken()) forget(*place.whose);
         }
     }
 
@@ -41,13 +39,11 @@ class AsyncCore : public std::enable_shared_from_this<AsyncCore> {
     [[nodiscard]] bool begin(Suspended& one) {
         one.is_waiting_ = true;
         ++waiting_;
-        if (one.deadline_.cancellation() != nullptr) ++cancellable_;
-        earliest_ = std::min(earliest_, one.deadline_.point());
-        if (one.deadline_.cancelled()) {
-            one.end(Status::cancelled);
-        } else if (one.deadline_.expired()) {
-            one.end(Status::timed_out);
-        } else if (first_ == nullptr) {
+        times_.add(one.deadline());
+        const Status why = one.why_over(base::Clock::now());
+        if (why != Status::ok) {
+            one.end(why);
+        } else if (queued_.first() == nullptr) {
             while (one.has_more() && submit(one) == Status::ok) {
             }
         }
@@ -65,14 +61,14 @@ class AsyncCore : public std::enable_shared_from_this<AsyncCore> {
         release(one);
         one.core_ = nullptr;
     }
-    Status poll() {
+    Status poll() override {
         const auto alive = shared_from_this();
         Suspended* done = nullptr;
         const Status status = client_.poll([&](const Answer& answer) {
-            Place* const place = find(answer.id);
+            Place* const place = places_.find(answer.id);
             if (place == nullptr) return;
             Suspended& one = *std::exchange(place->whose, nullptr);
-            --used_;
+            places_.note_free();
             --one.outstanding_;
             one.take(answer, place->index);
             if (one.is_over()) done = &one;
@@ -82,74 +78,49 @@ class AsyncCore : public std::enable_shared_from_this<AsyncCore> {
             (!client_.resumes_ || is_closed_)) {
             end_all(status);
         }
-        if (first_ != nullptr) submit_queued();
+        if (queued_.first() != nullptr) submit_queued();
         return status;
     }
     Status reconnect(const base::Deadline& deadline) {
         const Status status = client_.reconnect(deadline);
         if (status == Status::ok) {
-            take_back(watching_);
-            watch();
+            unwatch();
+            watch(client_.descriptor());
         }
         return status;
     }
     Status close(const base::Deadline& deadline) {
         const auto alive = shared_from_this();
         is_closed_ = true;
-        take_back(watching_);
+        unwatch();
         const Status status = client_.close(deadline);
         end_all(Status::closed);
         return status;
     }
 
   private:
-    using Registration = std::optional<base::Executor::Id>;
     /// A request that has no answer yet.
     struct Place {
         std::uint64_t id = 0;
         Suspended* whose = nullptr;  ///< null: it is free
         std::size_t index = 0;
+
+        [[nodiscard]] bool is_taken() const noexcept { return whose != nullptr; }
     };
+    using AwaitingCore::watch;
 
-    void watch() {
-        watching_ = executor_->add(client_.descriptor(), [this] { readable(); });
-    }
-    void take_back(Registration& registration) noexcept {
-        if (registration.has_value()) (void)executor_->remove(*registration);
-        registration.reset();
-    }
-
-    // --- places
-
-    [[nodiscard]] Place* find(std::uint64_t id) noexcept {
-        const std::size_t mask = places_.size() - 1;
-        for (std::uint64_t at = id; at <= id + mask; ++at) {
-            Place& place = places_[at & mask];
-            if (place.whose != nullptr && place.id == id) [[likely]]
-                return &place;
-        }
-        return nullptr;
-    }
-    void put(std::uint64_t id, Suspended& whose, std::size_t index) noexcept {
-        const std::size_t mask = places_.size() - 1;
-        std::uint64_t at = id;
-        while (places_[at & mask].whose != nullptr) [[unlikely]]
-            ++at;
-        places_[at & mask] = {id, &whose, index};
-        ++used_;
-        ++whose.outstanding_;
-    }
-
-    // --- those who wait
+    // --- tasks that wait
 
     /// Sends one request of it. `full`: there is no room for it now. `empty`: it had none.
     Status submit(Suspended& one) {
-        if (used_ == places_.size()) return Status::full;
+        if (places_.is_full()) return Status::full;
         std::uint64_t id = 0;
         std::size_t index = 0;
         const Status status = one.submit(client_, id, index);
         if (status == Status::ok) {
-            put(id, one, index);
+            places_.free_entry(id) = {id, &one, index};
+            places_.note_taken();
+            ++one.outstanding_;
         } else if (status != Status::full && status != Status::empty && !one.is_over()) {
             one.end(status);
         }
@@ -157,8 +128,8 @@ class AsyncCore : public std::enable_shared_from_this<AsyncCore> {
     }
     /// A request of each in turn, as long as there is room.
     void submit_queued() {
-        while (first_ != nullptr) {
-            Suspended& one = *first_;
+        while (queued_.first() != nullptr) {
+            Suspended& one = *queued_.first();
             if (submit(one) == Status::full) return;
             unlink(one);
             if (one.is_over()) {
@@ -168,149 +139,93 @@ class AsyncCore : public std::enable_shared_from_this<AsyncCore> {
             }
         }
     }
+    void link(Suspended& one) noexcept {
+        one.is_queued_ = true;
+        queued_.insert(one);
+    }
+    void unlink(Suspended& one) noexcept {
+        one.is_queued_ = false;
+        queued_.erase(one);
+    }
     /// It is over: takes back what it has on its way, and resumes it.
     void finish(Suspended& one) {
         release(one);
-        one.run_->resume(one.frame_);
+        one.go_on();
     }
     void release(Suspended& one) noexcept {
         if (!one.is_waiting_) return;
         one.is_waiting_ = false;
-        one.cancellation_.end();
+        one.end_watch();
         if (one.is_queued_) unlink(one);
         for (std::size_t i = 0; one.outstanding_ != 0; ++i) {
-            Place& place = places_[i];
+            Place& place = places_.all()[i];
             if (place.whose != &one) continue;
             place.whose = nullptr;
-            --used_;
+            places_.note_free();
             --one.outstanding_;
             (void)client_.cancel(place.id);
         }
-        if (one.deadline_.cancellation() != nullptr) --cancellable_;
-        if (--waiting_ == 0) earliest_ = base::Clock::time_point::max();
+        times_.remove(one.deadline());
+        if (--waiting_ == 0) times_.clear();
     }
     void end(Suspended& one, Status why) {
         one.end(why);
         finish(one);
     }
     void end_all(Status why) {
-        while (first_ != nullptr) end(*first_, why);
-        for (std::size_t i = 0; i < places_.size(); ++i) {
-            if (places_[i].whose != nullptr) end(*places_[i].whose, why);
+        while (queued_.first() != nullptr) end(*queued_.first(), why);
+        for (const Place& place : places_.all()) {
+            if (place.is_taken()) end(*place.whose, why);
         }
     }
 
     // --- times
 
-    void watch(Suspended& one) {
-        if (one.deadline_.cancellation() == nullptr) return;
-        const bool is_watched = one.cancellation_.begin(
-            *executor_, *one.deadline_.cancellation(), [core = weak_from_this()] {
-                if (const auto alive = core.lock()) alive->end_what_is_over();
-            });
-        if (!is_watched) looks_for_cancellations_ = true;
-    }
-
     /// True: it was over, and has been resumed, whatever that has done.
     bool expire(Suspended& one, base::Clock::time_point now) {
-        if (one.deadline_.cancelled()) {
-            end(one, Status::cancelled);
-        } else if (one.deadline_.point() <= now) {
-            end(one, Status::timed_out);
+        const Status why = one.why_over(now);
+        if (why == Status::ok) {
+            times_.no_later_than(one.deadline().point());
         } else {
-            earliest_ = std::min(earliest_, one.deadline_.point());
-            return false;
+            end(one, why);
         }
-        return true;
+        return why != Status::ok;
     }
     void expire() {
         const auto now = base::Clock::now();
-        if (now < earliest_ && cancellable_ == 0) return;
-        earliest_ = base::Clock::time_point::max();
-        for (Suspended* one = first_; one != nullptr;) {
-            one = expire(*one, now) ? first_ : one->behind_;
+        if (now < times_.earliest() && !times_.has_cancellable()) return;
+        times_.clear();
+        for (Suspended* one = queued_.first(); one != nullptr;) {
+            one = expire(*one, now) ? queued_.first() : queued_.after(*one);
         }
-        for (std::size_t i = 0; i < places_.size(); ++i) {
-            if (places_[i].whose != nullptr) (void)expire(*places_[i].whose, now);
+        for (const Place& place : places_.all()) {
+            if (place.is_taken()) (void)expire(*place.whose, now);
         }
     }
-    void set_alarm() {
-        constexpr std::chrono::milliseconds cancellation_slice{50};
-        constexpr std::chrono::milliseconds room_slice{1};
-        auto due = earliest_;
-        if (looks_for_cancellations_ && cancellable_ != 0) {
-            due = std::min(due, base::Clock::now() + cancellation_slice);
-        }
-        // Nobody tells of room in the server's ring.
-        if (first_ != nullptr) due = std::min(due, base::Clock::now() + room_slice);
-        if (due == base::Clock::time_point::max() || (alarm_.has_value() && alarm_at_ <= due)) {
-            return;
-        }
-        take_back(alarm_);
-        alarm_at_ = due;
-        alarm_ = executor_->at(due, [this] { alarmed(); });
-    }
-    void alarmed() {
-        const auto alive = shared_from_this();
-        alarm_.reset();
-        end_what_is_over();
-    }
-    /// Only while somebody holds this.
-    void end_what_is_over() {
+    void end_what_is_over() override {
         expire();
         submit_queued();
-        set_alarm();
     }
-    void readable() {
-        constexpr int budget = 64;  // others have their turn
-        const auto alive = shared_from_this();
-        Status status = Status::ok;
-        for (int i = 0; i < budget && status == Status::ok; ++i) status = poll();
-        // A channel that has ended is readable for ever.
-        if (status == Status::closed || status == Status::peer_lost) take_back(watching_);
-        set_alarm();
+    Time due() override {
+        // Nobody tells of room in the server's ring.
+        const Time room =
+            queued_.first() == nullptr ? Time::max() : base::Clock::now() + room_slice;
+        return std::min({times_.earliest(), room, cancellation_due(times_.has_cancellable())});
     }
 
-    // --- the queue
-
-    void link(Suspended& one) noexcept {
-        one.is_queued_ = true;
-        one.before_ = last_;
-        one.behind_ = nullptr;
-        (last_ != nullptr ? last_->behind_ : first_) = &one;
-        last_ = &one;
-    }
-    void unlink(Suspended& one) noexcept {
-        one.is_queued_ = false;
-        (one.before_ != nullptr ? one.before_->behind_ : first_) = one.behind_;
-        (one.behind_ != nullptr ? one.behind_->before_ : last_) = one.before_;
-    }
-
-    base::Executor* executor_;
     Client client_;
     bool is_closed_ = false;
-    std::vector<Place> places_;  ///< by their ids, each at its own or behind it
-    std::size_t used_ = 0;       ///< of the places
-    Registration watching_;
-    Registration alarm_;
-    base::Clock::time_point alarm_at_{};
-    base::Clock::time_point earliest_ = base::Clock::time_point::max();  ///< none is due before
+    message::detail::PendingTable<Place> places_;
+    message::detail::PendingTimes times_;  ///< of those that wait
     std::size_t waiting_ = 0;
-    std::size_t cancellable_ = 0;           ///< of those
-    bool looks_for_cancellations_ = false;  ///< by the clock: there was no descriptor for one
-    Suspended* first_ = nullptr;
-    Suspended* last_ = nullptr;
+    message::detail::AwaitingList<Suspended> queued_;
 };
 
 Suspended::~Suspended() {
     if (core_ != nullptr && is_waiting_) core_->forget(*this);
 }
 
-bool Suspended::begin(base::detail::Run& run, std::coroutine_handle<> frame) {
-    run_ = &run;
-    frame_ = frame;
-    return core_->begin(*this);
-}
+bool Suspended::begin() { return core_->begin(*this); }
 
 }  // namespace detail
 

@@ -33,11 +33,6 @@ class Desk {
         }
     }
 
-    /// Before the request comes, if the server looks ahead.
-    void expect(std::uint16_t command, std::span<const std::byte> payload) noexcept {
-        service_->expect(static_cast<Command>(command), payload);
-    }
-
     [[nodiscard]] std::uint64_t taken(std::size_t command) noexcept {
         return base::Counter{&taken_[command]}.value();
     }
@@ -88,9 +83,6 @@ class GatedDesk {
     void operator()(message::Request& request) {
         const Gate::Inside inside{*gate_, thread_};
         (*desk_)(request);
-    }
-    void expect(std::uint16_t command, std::span<const std::byte> payload) noexcept {
-        desk_->expect(command, payload);
     }
 
   private:

@@ -176,7 +176,7 @@ Server::~Server() = default;
 
 Server Server::listen(const connect::Address& address, ServerOptions options) {
     options.messages.max_request_bytes = longest_request;
-    options.messages.service = server_service;
+    options.messages.tuning.service = server_service;
     check(options.doors);
     message::ServerGroup messages =
         message::ServerGroup::listen(address, options.messages, options.threads);

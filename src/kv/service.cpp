@@ -47,17 +47,6 @@ Code code_of(Outcome outcome) noexcept {
 
 }  // namespace
 
-void Service::expect(Command command, std::span<const std::byte> payload) const noexcept {
-    switch (command) {
-        case Command::get:
-        case Command::set:
-        case Command::del:
-        case Command::exists: break;
-        default: return;
-    }
-    if (const auto parts = parse_request(payload)) store_->prefetch(parts->key);
-}
-
 void Service::operator()(message::Request& request) {
     const std::optional<RequestParts> parts = parse_request(request.payload());
     if (!parts) {

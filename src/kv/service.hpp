@@ -28,8 +28,6 @@ class Service {
     Service(Store& store, const Permissions& permitted, Calls calls)
         : store_{&store}, permitted_{permitted}, calls_{std::move(calls)} {}
 
-    /// Such a request will come, perhaps: has the processor load what the store looks at first.
-    void expect(Command command, std::span<const std::byte> payload) const noexcept;
     /// Answers it.
     void operator()(message::Request& request);
 

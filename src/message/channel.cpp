@@ -143,7 +143,7 @@ base::Status Channel::close(const base::Deadline& deadline) {
     const auto deliver = [&] {
         // A peer that has closed reads nothing more, and its goodbye tells how far it has read.
         const bool is_alive = core.link.peer() == connect::PeerState::alive;
-        return is_alive ? core.deliver() : core.lost_or_closed();
+        return is_alive || core.closed_by_us ? core.deliver() : core.lost_or_closed();
     };
     const auto by_sleeper = [&](auto& is_over) {
         core.waiting_for_room = true;

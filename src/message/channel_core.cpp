@@ -82,7 +82,7 @@ base::Status Channel::Core::commit_apart_if_roomy(std::size_t size) noexcept {
 }
 
 base::Status Channel::Core::make_room(std::size_t size) noexcept {
-    if (closing.is_closing() && !is_closing) return base::Status::closed;
+    if (closing.is_closing()) return base::Status::closed;
     show_now_and_then();
     if (readiness == nullptr) [[likely]]
         return find_room(size);
@@ -235,12 +235,11 @@ base::Status Channel::Core::send_close() noexcept {
     // What waits for others to be posted with has nothing more to wait for.
     end_batch();
     data_position = writer.position();
-    is_closing = true;
-    if (const base::Status status = reserve(0); status != base::Status::ok) {
-        is_closing = false;
-        forget_room();
-        return status;
-    }
+    // Of who closes, nothing else is taken.
+    const base::Status status = closing.is_closing() ? find_room(0) : reserve(0);
+    if (status != base::Status::ok) return status;
+    // The peer may go as soon as it has read this frame, and answers nothing more then.
+    signal = end::Signal::now;
     const base::Status posted = post(writer.commit(0, frame_close), counts.other_writes);
     if (posted == base::Status::ok) {
         ended_sending = base::Status::closed;
@@ -255,10 +254,8 @@ base::Status Channel::Core::deliver() noexcept {
         if (const base::Status status = send_close(); status != base::Status::ok) return status;
     }
     if (window.done(last_ticket)) return base::Status::ok;
-    // Only a completion says that everything was delivered; a READ behind it will have one.
-    (void)pull.start();
+    // Only the close frame's completion says that everything was delivered.
     const bool is_broken = window.reap() != base::Status::ok;
-    (void)pull.poll();
     if (window.done(last_ticket)) return base::Status::ok;
     if (!is_broken && link.peer() == connect::PeerState::alive) return base::Status::full;
     // What was delivered before its end has completed by now.

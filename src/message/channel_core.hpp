@@ -284,9 +284,9 @@ struct Channel::Core {
         const std::size_t waiting = send_list == nullptr ? 0 : send_list->requests.size();
         return writer.position() - waiting * peer_slot;
     }
-    /// Goes on behind a slot that is sent. True: that SEND is to leave a completion. So does the
-    /// one that takes the last slot, and the last of all: they are waited for, and where credit is
-    /// loaded from the peer's memory no READ would leave one.
+    /// Goes on behind a slot that is sent. True: that SEND is to leave a completion, as it takes
+    /// the last slot: it is waited for, and where credit is loaded from the peer's memory no READ
+    /// would leave one.
     [[nodiscard]] bool pass_sent() noexcept;
     [[nodiscard]] verbs::SendFlags flags_of_send(const Transmission& frame) const noexcept;
 
@@ -602,7 +602,6 @@ struct Channel::Core {
     std::uint64_t asked_ticks = 0;  ///< when the last READ of `consumed` was posted
     std::uint64_t asking_pause = base::ticks_in(std::chrono::milliseconds{20});
     std::uint64_t claimed_at = 0;     ///< where the place is that was claimed last
-    bool is_closing = false;          ///< the close frame is being posted, or was
     bool closed_by_us = false;        ///< the close frame is posted
     std::uint64_t data_position = 0;  ///< … and before it, everything up to here
 

@@ -20,7 +20,7 @@ base::Status Channel::Core::post_send(const Transmission& frame, std::uint64_t& 
 bool Channel::Core::pass_sent() noexcept {
     writer.pass_slot(peer_slot);
     room = 0;
-    return writer.free_bytes(reusable) < peer_slot || is_closing;
+    return writer.free_bytes(reusable) < peer_slot;
 }
 
 verbs::SendFlags Channel::Core::flags_of_send(const Transmission& frame) const noexcept {

@@ -19,7 +19,7 @@ void check_protection(const ServerOptions& options) {
     const bool is_trusted = options.protection == Protection::trusted;
     const std::string remedy =
         "say that the program trusts its clients (Protection::trusted), or leave that out";
-    if (options.receives == Receives::shared && !is_trusted) {
+    if (options.tuning.receives == Receives::shared && !is_trusted) {
         for_trusted("receives that all clients share",
                     "a client that sends more than its share leaves the others without", remedy);
     }
@@ -39,7 +39,7 @@ void check_protection(const ServerOptions& options) {
                     "the others",
                     remedy);
     }
-    if (options.receives == Receives::shared && options.admission.own_domains) {
+    if (options.tuning.receives == Receives::shared && options.admission.own_domains) {
         for_trusted("receives that all clients share, and a protection domain for each",
                     "such receives are of one domain", "leave one of the two out");
     }
@@ -55,8 +55,9 @@ std::string explain_protection(const ServerOptions& options, Polling polling) {
                     options.protection == Protection::trusted ? "the program trusts its clients"
                                                               : "a server does unless it is asked");
     if (options.admission.own_domains && !has_rings) {
-        text += "Each client's queue pair has a protection domain of its own, and reaches nothing "
-                "of the others'";
+        text +=
+            "Each client's queue pair has a protection domain of its own, and reaches nothing "
+            "of the others'";
     } else if (options.admission.own_domains) {
         text += fmt::format(
             "Each client has a protection domain of its own, in which its ring{} registered, and "

@@ -102,8 +102,7 @@ std::array<std::byte, hello_bytes> pack(const Hello& hello) noexcept {
         .put(std::uint32_t{hello.resumes})
         .put(hello.next_id)
         .put(hello.max_answer)
-        .put(std::uint64_t{hello.reads_large} | std::uint64_t{hello.moves} << 1 |
-             std::uint64_t{hello.batches} << 2);
+        .put(std::uint64_t{hello.reads_large} | std::uint64_t{hello.batches} << 2);
     return bytes;
 }
 
@@ -121,7 +120,6 @@ std::optional<Hello> parse_hello(std::span<const std::byte> payload) noexcept {
         .get(abilities);
     hello.resumes = resumes == 1;
     hello.reads_large = (abilities & 1) != 0;
-    hello.moves = (abilities & 2) != 0;
     hello.batches = (abilities & 4) != 0;
     const bool allowed = resumes <= 1 && abilities <= 7 && hello.window >= 1 &&
                          hello.window <= largest_window && hello.next_id >= 1 &&

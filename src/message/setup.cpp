@@ -12,7 +12,7 @@
 #include <fmt/format.h>
 
 #include "channel_core.hpp"
-#include "datagram_wire.hpp"
+#include "lane/packet_setup.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/random.hpp"
 #include "millrace/connect/accepting.hpp"

@@ -23,7 +23,7 @@ extern const Service server_service;
 
 /// Throws Error (invalid_argument).
 void check(const ChannelOptions& options);
-/// The same of ClientOptions::slot_bytes and ServerOptions::slot_bytes.
+/// The same of Tuning::slot_bytes.
 void check_slots(const char* attempted, std::size_t slot_bytes);
 [[nodiscard]] connect::LinkOptions link_options(const ChannelOptions& options,
                                                 const Service& service);

@@ -40,6 +40,7 @@ void SharedReceives::add(Channel::Core& core) {
 
 void SharedReceives::remove(Channel::Core& core) noexcept {
     ends_.erase(core.link.queue_pair().number());
+    std::erase(told_, &core);
 }
 
 void SharedReceives::poll() noexcept {
@@ -54,13 +55,17 @@ void SharedReceives::poll() noexcept {
         core.take(completion);
         if (core.is_told || core.server_place == Channel::Core::no_place) return;
         core.is_told = true;
-        told_.push_back(core.server_place);
+        told_.push_back(&core);
     });
 }
 
 const std::vector<std::uint32_t>& SharedReceives::told() noexcept {
     given_.clear();
-    given_.swap(told_);
+    for (Channel::Core* const core : told_) {
+        core->is_told = false;
+        given_.push_back(core->server_place);
+    }
+    told_.clear();
     return given_;
 }
 

@@ -45,8 +45,7 @@ class SharedReceives {
     [[nodiscard]] bool post(std::uint32_t slot) noexcept { return slots_.post(queue_, slot) == 0; }
     /// Tells the ends what has come.
     void poll() noexcept;
-    /// Places to which something has come since the last call, some of them several times. Valid
-    /// until the next poll().
+    /// Places to which something has come since the last call. Valid until the next one.
     [[nodiscard]] const std::vector<std::uint32_t>& told() noexcept;
 
   private:
@@ -56,7 +55,7 @@ class SharedReceives {
     verbs::SharedReceiveQueue queue_;
     Slots slots_;
     std::unordered_map<std::uint32_t, Channel::Core*> ends_;  ///< by number of queue pair
-    std::vector<std::uint32_t> told_;
+    std::vector<Channel::Core*> told_;
     std::vector<std::uint32_t> given_;
 };
 

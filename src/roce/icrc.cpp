@@ -117,18 +117,20 @@ std::uint32_t Icrc::of(std::span<const std::uint8_t> bytes,
     return libdeflate_crc32(start, bytes.data() + bth_bytes, bytes.size() - bth_bytes);
 }
 
-std::optional<std::uint16_t> Icrc::check(std::span<const std::uint8_t> bytes,
-                                         std::uint32_t icrc) const noexcept {
+std::optional<std::uint16_t> Icrc::check(std::span<const std::uint8_t> bytes, std::uint32_t icrc,
+                                         std::uint16_t likely) const noexcept {
     if (bytes.size() < bth_bytes) return std::nullopt;
-    const std::uint32_t difference = of(bytes) ^ icrc;
-    if (difference == 0) return std::uint16_t{0};
+    if (!is_ipv4_) likely = 0;
+    const std::uint32_t difference = of(bytes, likely) ^ icrc;
+    if (difference == 0) return likely;
     if (!is_ipv4_) return std::nullopt;
-    // The difference is identification * x^(8 * bytes after it + 32): a CRC's own 32 bits, too.
+    // The difference is (identification ^ likely) * x^(8 * bytes after it + 32): a CRC's own 32
+    // bits, too.
     const std::size_t after = header_bytes_ - identification_at - 2 + bytes.size();
     const std::uint32_t found = product(difference, back_by(after + icrc_bytes));
     if ((found & 0xffff) != 0) return std::nullopt;
     // Its first byte's bits are the lower ones: a byte is sent lowest bit first.
-    return static_cast<std::uint16_t>((found >> 16 & 0xff) << 8 | found >> 24);
+    return static_cast<std::uint16_t>(((found >> 16 & 0xff) << 8 | found >> 24) ^ likely);
 }
 
 }  // namespace millrace::roce

@@ -49,8 +49,10 @@ class Icrc {
                                    std::uint16_t identification = 0) const noexcept;
 
     /// The identification with which `icrc` is right; 0 over IPv6. None: the packet is damaged.
+    /// `likely`: the identification that it probably has, which makes the check cheap.
     [[nodiscard]] std::optional<std::uint16_t> check(std::span<const std::uint8_t> bytes,
-                                                     std::uint32_t icrc) const noexcept;
+                                                     std::uint32_t icrc,
+                                                     std::uint16_t likely = 0) const noexcept;
 
     /// Writes the four bytes to the end of a packet.
     static void put(std::uint32_t icrc, std::uint8_t* to) noexcept {

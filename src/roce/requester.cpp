@@ -9,8 +9,10 @@
 namespace millrace::roce {
 namespace {
 
-/// An acknowledgement is asked for at the latest after so many packets.
+/// An acknowledgement is asked for after so many packets, and four times in a window, so that the
+/// next packets leave before all are acknowledged.
 constexpr std::uint32_t packets_per_acknowledgement = 32;
+constexpr std::uint32_t acknowledgements_per_window = 4;
 /// No loss makes the window smaller.
 constexpr std::uint32_t least_window = 8;
 constexpr std::uint32_t atomic_operand_bytes = 8;
@@ -194,7 +196,7 @@ Requester::Sent Requester::send_message(const Entry& entry, Outlet& outlet) noex
     Packet packet;
     head(packet, kind_of(request.operation, number == 0, is_last));
     packet.solicited = is_last && request.solicited;
-    packet.asks_acknowledge = is_last || since_asked_ + 1 >= packets_per_acknowledgement ||
+    packet.asks_acknowledge = is_last || since_asked_ + 1 >= most_unasked() ||
                               under_way() + 1 >= window_;
     packet.address = request.remote_address;
     packet.remote_key = request.remote_key;
@@ -214,6 +216,11 @@ Requester::Sent Requester::send_message(const Entry& entry, Outlet& outlet) noex
     since_asked_ = packet.asks_acknowledge ? 0 : since_asked_ + 1;
     sent(entry, 1);
     return Sent::yes;
+}
+
+std::uint32_t Requester::most_unasked() const noexcept {
+    const std::uint32_t part = std::max(window_ / acknowledgements_per_window, 1U);
+    return std::min(packets_per_acknowledgement, part);
 }
 
 bool Requester::may_read() const noexcept {

@@ -91,6 +91,10 @@ class Requester {
     /// `never`: nothing happens by itself.
     [[nodiscard]] std::int64_t next_deadline() const noexcept;
 
+    /// What is to leave is one packet.
+    [[nodiscard]] bool has_one_packet() const noexcept {
+        return posted_ - cursor_ == 1 && entry(cursor_).request.length <= attributes_.mtu;
+    }
     /// SQD: what has not begun to leave does not.
     void hold(bool held) noexcept { is_held_ = held; }
     /// What has begun is complete.
@@ -126,6 +130,7 @@ class Requester {
 
     [[nodiscard]] bool may_begin(const Entry& entry) const noexcept;
     void begin(Entry& entry) noexcept;
+    [[nodiscard]] std::uint32_t most_unasked() const noexcept;
     [[nodiscard]] bool may_read() const noexcept;
     Sent send_next(Outlet& outlet) noexcept;
     Sent send_message(const Entry& entry, Outlet& outlet) noexcept;

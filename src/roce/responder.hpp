@@ -69,6 +69,10 @@ class Responder {
     /// Answers leave. `at_once`: the acknowledgement, too, though it may wait: nothing more has
     /// come. False: the outlet was full, and it is to be called again when there is room.
     bool send(std::int64_t now, Outlet& outlet, bool at_once) noexcept;
+    /// An acknowledgement waits for `acknowledgement_delay` to pass, or for `at_once`.
+    [[nodiscard]] bool owes_acknowledgement() const noexcept {
+        return must_acknowledge_ && state_ != State::stopped;
+    }
     /// When an answer is due: 0, if one waits for the outlet alone; `never`: nothing is.
     [[nodiscard]] std::int64_t next_deadline() const noexcept;
 

@@ -27,13 +27,13 @@ std::string Dispatcher::State::key_of(const connect::Address& address,
     if (known == secrets.end()) known = secrets.insert(known, secret);
     // What join() refuses is a connection of its own as well, and so always comes there.
     return fmt::format(
-        "{} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {}", address.to_string(),
+        "{} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {}", address.to_string(),
         chosen.protocol.version, chosen.protocol.name, name_of(chosen.transport),
-        name_of(chosen.requests), name_of(chosen.answers), ring::name_of(chosen.carrier),
+        name_of(chosen.requests), name_of(chosen.answers), ring::name_of(chosen.tuning.carrier),
         static_cast<const void*>(chosen.endpoint.get()), chosen.resumes, chosen.gathers_requests,
-        chosen.posting.inlines, chosen.posting.signals_selectively, chosen.slot_bytes,
-        chosen.max_answer_bytes, chosen.max_server_ring_bytes, chosen.large.allowed,
-        chosen.large.longer_than, chosen.large.max_bytes, known - secrets.begin());
+        chosen.tuning.posting.inlines, chosen.tuning.posting.signals_selectively,
+        chosen.tuning.slot_bytes, chosen.max_answer_bytes, chosen.tuning.large.allowed,
+        chosen.tuning.large.longer_than, chosen.tuning.large.max_bytes, known - secrets.begin());
 }
 
 std::uint32_t Dispatcher::State::connect(const connect::Address& address,

@@ -1,4 +1,4 @@
-// Calls that are answered later: what is known of them, and who is told of their end.
+// Calls that are answered later: what is known of them, and what is told of their end.
 #include "server_state.hpp"
 #include "stream_state.hpp"
 

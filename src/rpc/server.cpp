@@ -9,6 +9,7 @@
 
 #include <fmt/format.h>
 
+#include "millrace/message/detail/put_off.hpp"
 #include "server_state.hpp"
 #include "stream_state.hpp"
 
@@ -39,23 +40,6 @@ void give_up_streams(ClientState& client) {
 }  // namespace
 
 void Desk::attach(message::Server& messages) {
-    messages.on_moved(
-        [this](message::ClientId id) -> message::Server::Knowledge {
-            if (id.place >= clients_.size() || clients_[id.place].generation != id.generation) {
-                return nullptr;
-            }
-            const auto end = [](ClientState* client) {
-                give_up_streams(*client);
-                delete client;
-            };
-            return {new ClientState{std::exchange(clients_[id.place], {})}, end};
-        },
-        [this](message::ClientId id, const message::Server::Knowledge& known) {
-            if (known == nullptr) return;
-            ClientState& client = greet(id);
-            client = std::exchange(*static_cast<ClientState*>(known.get()), {});
-            client.generation = id.generation;
-        });
     messages.on_unwanted([this](message::ClientId id, std::uint64_t request) {
         if (id.place >= clients_.size()) return;
         ClientState& client = clients_[id.place];
@@ -154,9 +138,12 @@ void Desk::take(message::Request& request, std::uint16_t number, const Head& hea
         detail::count(counts.unknown);
         return fail(request, Code::unknown_procedure, "there is no procedure of this number");
     }
-    std::uint64_t began = request.put_off_at();
+    std::uint64_t began = message::detail::PuttingOff::put_off_at(request);
     if (began == 0) {
-        if (head.priority == Priority::low && request.put_off() == Status::ok) return;
+        if (head.priority == Priority::low &&
+            message::detail::PuttingOff::put_off(request) == Status::ok) {
+            return;
+        }
         began = detail::begin_of(procedures[index]->calls);
     }
     call(request, *procedures[index], client, head, payload, began);
@@ -313,7 +300,7 @@ Server& Server::operator=(Server&&) noexcept = default;
 Server::~Server() = default;
 
 Server Server::listen(const connect::Address& address, ServerOptions options) {
-    options.messages.service = server_service;
+    options.messages.tuning.service = server_service;
     message::ServerGroup messages =
         message::ServerGroup::listen(address, options.messages, options.threads);
     return Server{std::make_unique<State>(std::move(messages), options)};

@@ -68,7 +68,7 @@ class StreamState {
     /// What tells the reader of the end, and how many parts are before it.
     [[nodiscard]] std::array<std::byte, 8> end_word() const noexcept;
     void settle(bool answered);
-    /// Whoever asked for a part, behind the last one: of the end, or of the error.
+    /// Tells a reader that asked for a part after the last one of the end, or of the error.
     void tell_end(Asking one, bool fails) const noexcept;
 
     mutable std::mutex mutex_;  ///< of all that follows

@@ -11,7 +11,7 @@
 namespace millrace::rpc {
 namespace {
 
-/// Puts numbers and texts behind each other.
+/// Puts numbers and texts after each other.
 class Writing {
   public:
     template <class Number>

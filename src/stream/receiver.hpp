@@ -19,7 +19,7 @@
 // those whose advertisements are void, too, are advertised anew.
 //
 // Work 003 holds off until the void ones have been filled from the ring, also behind an empty one.
-// That is not needed for what it proves (docs/stream-protocol.md, "Advertising again"), and keeps
+// That is not needed for what it proves (docs/design/stream.md, "Advertising again"), and keeps
 // the sender at the ring for as many bytes as were advertised. So that an advertisement that is
 // always late costs one message each time, and not one for every receive: where a phase ends
 // without a direct transfer, the next one begins with half as many advertisements, one at least;

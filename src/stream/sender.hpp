@@ -217,7 +217,9 @@ class Sender {
     }
     /// The program sends no more.
     [[nodiscard]] bool is_shut_down() const noexcept { return shut_down_; }
-    /// FIN has been sent and every send has completed.
+    /// FIN has been sent.
+    [[nodiscard]] bool ended() const noexcept { return ended_; }
+    /// ... and every send has completed.
     [[nodiscard]] bool finished() const noexcept { return ended_ && sends_.empty(); }
 
   private:

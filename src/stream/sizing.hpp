@@ -16,8 +16,8 @@ namespace millrace::stream {
 
 /// Between the device and the program of the other end: until it looks, or is awake, and has given
 /// room back or offered its next receive. A sleeper takes about as long to be awake. More would
-/// gain something (docs/stream-measured.md), and cost memory: a ring's pages are there from the
-/// beginning.
+/// gain something (docs/performance/work-003-stream.md), and cost memory: a ring's pages are there
+/// from the beginning.
 inline constexpr std::chrono::microseconds assumed_reaction{32};
 /// Of what is chosen here.
 inline constexpr std::uint64_t least_chosen_ring = std::uint64_t{256} << 10;

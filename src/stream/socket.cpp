@@ -70,14 +70,16 @@ Status try_now(Socket::Core& core, Socket::Core::Awaited what, Status again, Att
 /// `full`: something of this side has not reached the peer's memory yet.
 Status deliver(Socket::Core& core) {
     core.look();
-    if (core.end.ended() != Status::ok) return core.end.ended();
-    return core.all_delivered() ? Status::ok : Status::full;
+    if (core.end.ended() == Status::ok) return core.all_delivered() ? Status::ok : Status::full;
+    // What was delivered is, though the peer has let go of its end since.
+    const bool is_true = core.connection->violation() == Violation::none;
+    return is_true && core.all_delivered() ? Status::ok : core.end.ended();
 }
 
 void begin_close(Socket::Core& core) {
-    core.shut_down();
-    // A peer that has closed takes nothing more, and its goodbye tells how far it has read.
+    // A peer that has gone takes nothing more; one that closed says how far it has read.
     if (core.end.ended() == Status::ok && core.end.peer_now() != Status::ok) core.end_by_peer();
+    core.shut_down();
 }
 
 /// After close(), whatever it answered.

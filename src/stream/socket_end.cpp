@@ -49,7 +49,8 @@ void Socket::Core::end_copy() noexcept {
 }
 
 bool Socket::Core::all_delivered() noexcept {
-    if (!connection->sender().finished()) return false;
+    if (!connection->sender().ended() || !in_flight.empty()) return false;
+    // FIN leaves after all else, and completes after it.
     return end.window().done(last_ticket) ||
            (end.window().reap() == Status::ok && end.window().done(last_ticket));
 }

@@ -30,8 +30,10 @@
 namespace millrace::verbs {
 namespace {
 
-bool device_is_soft(const ibv_device* device, const ControlPath& path) noexcept {
-    if (&path == &soft_control_path()) return true;
+bool is_soft_path(const ControlPath& path) noexcept { return &path == &soft_control_path(); }
+
+/// The drop-in's, which lacks what this copy of the device has beyond verbs.
+bool is_of_drop_in(const ibv_device* device) noexcept {
     return system_library_is_soft_drop_in() && std::string_view{device->name}.starts_with("soft");
 }
 
@@ -125,14 +127,14 @@ bool has_active_port(const Device& device) {
 std::vector<Device> devices() {
     std::vector<Device> list;
     if (const ControlPath* path = system_control_path()) {
-        for (ibv_device* device : system_devices(*path)) list.push_back(Device{device, *path});
+        for (ibv_device* device : system_devices(*path)) {
+            if (!is_of_drop_in(device)) list.push_back(Device{device, *path});
+        }
     }
-    if (!system_library_is_soft_drop_in()) {
-        const ControlPath& path = soft_control_path();
-        int count = 0;
-        ibv_device** soft = path.get_device_list(&count);
-        for (int i = 0; i < count; ++i) list.push_back(Device{soft[i], path});
-    }
+    const ControlPath& path = soft_control_path();
+    int count = 0;
+    ibv_device** soft = path.get_device_list(&count);
+    for (int i = 0; i < count; ++i) list.push_back(Device{soft[i], path});
     return list;
 }
 
@@ -159,12 +161,12 @@ std::string soft_mode() { return soft::mode_in_words(); }
 std::string soft_wire() { return soft::wire_in_words(); }
 bool turn_soft_wire_on(const ibv_gid& at) { return soft::turn_wire_on(at); }
 
-bool Device::is_soft() const noexcept { return device_is_soft(raw_, *path_); }
+bool Device::is_soft() const noexcept { return is_soft_path(*path_); }
 
 Context Device::open() const {
     base::check_log_setting();
     // The soft device itself says better than an errno value why it cannot be opened.
-    if (path_ == &soft_control_path()) {
+    if (is_soft()) {
         Context opened{soft::open_or_throw(raw_), *path_};
         note_opened(opened.raw());
         return opened;
@@ -173,9 +175,8 @@ Context Device::open() const {
     ibv_context* raw = path_->open_device(raw_);
     if (raw == nullptr) {
         throw_call_failed("open the RDMA device", std::string{name()},
-                          is_soft() ? ""
-                                    : "check the rights on /dev/infiniband/uverbs* and that the "
-                                      "driver's provider library (ibverbs-providers) is installed");
+                          "check the rights on /dev/infiniband/uverbs* and that the driver's "
+                          "provider library (ibverbs-providers) is installed");
     }
     Context opened{raw, *path_};
     note_opened(opened.raw());
@@ -202,10 +203,8 @@ DeviceFacts Device::facts() const {
     facts.max_sge = attributes.max_sge;
     facts.max_completion_entries = attributes.max_cqe;
     facts.max_region_size = attributes.max_mr_size;
-    if (path_ == &soft_control_path()) {
+    if (is_soft()) {
         facts.description = soft::describe_mode(raw_);
-    } else if (is_soft()) {
-        facts.description = "soft device through its drop-in library";
     } else {
         facts.description = fmt::format("{}, {}", node_type_name(raw_), facts.link_layer);
     }
@@ -238,18 +237,17 @@ Context::~Context() {
     }
 }
 
-bool Context::is_soft() const noexcept { return device_is_soft(raw_->device, *path_); }
+bool Context::is_soft() const noexcept { return is_soft_path(*path_); }
 
-// Through the drop-in, the program that has loaded it sees no wire.
 std::optional<WireAddress> Context::wire() const noexcept {
-    if (path_ != &soft_control_path()) return std::nullopt;
+    if (!is_soft()) return std::nullopt;
     const auto address = soft::wire_at(raw_, {});
     if (!address) return std::nullopt;
     return WireAddress{address->gid, address->gid_index, address->port};
 }
 
 void Context::take_arrivals(bool all) const noexcept {
-    if (path_ == &soft_control_path()) soft::take_arrivals(raw_, all);
+    if (is_soft()) soft::take_arrivals(raw_, all);
 }
 
 bool Context::maps_remote() const noexcept {

@@ -117,6 +117,62 @@ TEST(Floors, IncludeOnlyThemselvesAndTheFloorsBelow) {
     EXPECT_TRUE(scan.floors.contains("soft"));
 }
 
+/// The top floor's rooms: which of them each one's sources include, besides what lies below them
+/// all. tools/command_line is a library of its own, whose headers have no other room's name.
+const std::map<std::string, std::set<std::string>>& rooms_at_the_top() {
+    static const std::map<std::string, std::set<std::string>> rules{
+        {"workload", {"workload"}},
+        {"tools", {"workload"}},
+        {"bench", {"workload", "bench"}},
+        {"studies", {"workload", "bench", "studies"}},
+    };
+    return rules;
+}
+
+std::vector<std::string> breaches_at_the_top(const std::string& room, const std::string& name,
+                                             const std::string& text) {
+    static const std::regex include{R"rx(^#include "((workload|bench|studies)/[^"]+)")rx"};
+    std::vector<std::string> breaches;
+    std::istringstream lines{text};
+    for (std::string line; std::getline(lines, line);) {
+        std::smatch match;
+        if (std::regex_search(line, match, include) &&
+            !rooms_at_the_top().at(room).contains(match[2])) {
+            breaches.push_back(name + ": includes " + match[1].str());
+        }
+    }
+    return breaches;
+}
+
+TEST(RoomsAtTheTop, IncludeOnlyThemselvesAndThoseBelow) {
+    std::vector<std::string> breaches;
+    int files = 0;
+    for (const auto& [room, below] : rooms_at_the_top()) {
+        for (const auto& entry :
+             fs::recursive_directory_iterator{fs::path{MILLRACE_SOURCE_DIR} / room}) {
+            const std::string extension = entry.path().extension();
+            const std::string name = entry.path().lexically_relative(MILLRACE_SOURCE_DIR);
+            // The program of both bars and studies.
+            if ((extension != ".hpp" && extension != ".cpp") || name == "bench/main.cpp") continue;
+            const auto found =
+                breaches_at_the_top(room, name, millrace::architecture::text_of(entry.path()));
+            breaches.insert(breaches.end(), found.begin(), found.end());
+            ++files;
+        }
+    }
+    EXPECT_THAT(breaches, IsEmpty());
+    EXPECT_GT(files, 200);
+}
+
+TEST(RoomsAtTheTopCheck, ReportsALoadThatKnowsWhoMeasuresIt) {
+    EXPECT_THAT(breaches_at_the_top("workload", "x.cpp", "#include \"bench/framework/pair.hpp\"\n"),
+                SizeIs(1));
+    EXPECT_THAT(breaches_at_the_top("bench", "x.cpp", "#include \"studies/flow/figures.hpp\"\n"),
+                SizeIs(1));
+    EXPECT_THAT(breaches_at_the_top("studies", "x.cpp", "#include \"bench/limits/limits.hpp\"\n"),
+                IsEmpty());
+}
+
 TEST(FloorCheck, ReportsAHigherFloor) {
     EXPECT_THAT(
         breaches_in("base", "base/x.cpp", false, "#include \"millrace/verbs/device.hpp\"\n"),

@@ -34,8 +34,10 @@ std::vector<std::string> unexpected_in(const fs::path& root) {
         "models",
         "scripts",
         "src",
+        "studies",
         "tests",
         "tools",
+        "workload",
         "compile_commands.json",
     };
     std::vector<std::string> found;

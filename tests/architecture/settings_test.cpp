@@ -23,7 +23,7 @@ std::set<std::string> settings_that_are_read() {
     static const std::regex in_sources{R"rx(getenv\s*\(\s*"(MILLRACE_[A-Z_]+)")rx"};
     static const std::regex in_scripts{R"rx(\$\{(MILLRACE_[A-Z_]+):-)rx"};
     std::set<std::string> names;
-    for (const char* const folder : {"include", "src", "tools", "bench"}) {
+    for (const char* const folder : {"include", "src", "tools", "bench", "studies", "workload"}) {
         for (const auto& entry : fs::recursive_directory_iterator{root / folder}) {
             if (entry.is_regular_file()) add_matches(text_of(entry.path()), in_sources, names);
         }

@@ -3,7 +3,9 @@
 #include "millrace/base/log.hpp"
 
 #include <atomic>
+#include <cstdlib>
 #include <filesystem>
+#include <mutex>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -168,6 +170,55 @@ MILLRACE_CHILD(log_at_exit) {
 
 TEST(Log, WritesWhatIsQueuedWhenTheProcessExits) {
     EXPECT_THAT(output_of("log_at_exit"), HasSubstr("last words"));
+}
+
+/// Standard error, read byte by byte, and full until somebody does.
+struct SlowOutput {
+    SlowOutput() {
+        if (pipe2(ends, O_NONBLOCK) != 0) std::abort();
+        const std::string page(4096, '.');
+        fcntl(ends[1], F_SETPIPE_SZ, static_cast<int>(page.size()));
+        while (write(ends[1], page.data(), page.size()) > 0) {}
+        fcntl(ends[1], F_SETFL, 0);
+        dup2(ends[1], STDERR_FILENO);
+    }
+    [[nodiscard]] bool take_byte() {
+        const std::lock_guard guard{mutex};
+        char byte = 0;
+        if (read(ends[0], &byte, 1) != 1) return false;
+        text += byte;
+        return true;
+    }
+    int ends[2];
+    std::mutex mutex;
+    std::string text;
+};
+
+// As rping's threads, one of which returns from main() and the other calls exit().
+MILLRACE_CHILD(log_at_two_exits) {
+    static SlowOutput output;
+    static std::atomic<int> ending{0};
+    // Called after the log's own, which are registered by its first line.
+    std::atexit([] {
+        while (output.take_byte()) {}
+        _exit(output.text.find("last words") != std::string::npos ? 0 : 2);
+    });
+    log(LogLevel::error, "test", "last words");
+    std::thread{[] {
+        while (ending.load() != 2) std::this_thread::yield();
+        while (true) static_cast<void>(output.take_byte());
+    }}.detach();
+    std::thread{[] {
+        ++ending;
+        std::exit(1);
+    }}.detach();
+    ++ending;
+    std::exit(1);
+}
+
+TEST(Log, WritesWhatIsQueuedWhenTwoThreadsEndTheProcess) {
+    auto child = ChildProcess::start("log_at_two_exits");
+    EXPECT_TRUE(child.wait().success());
 }
 
 MILLRACE_CHILD(log_and_leave) {

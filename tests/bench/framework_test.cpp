@@ -15,13 +15,13 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "framework/bars.hpp"
-#include "framework/environment_scope.hpp"
-#include "framework/pair.hpp"
-#include "framework/payload.hpp"
-#include "framework/report.hpp"
-#include "framework/rounds.hpp"
-#include "framework/windows.hpp"
+#include "bench/framework/bars.hpp"
+#include "bench/framework/environment_scope.hpp"
+#include "bench/framework/pair.hpp"
+#include "bench/framework/payload.hpp"
+#include "bench/framework/report.hpp"
+#include "bench/framework/rounds.hpp"
+#include "bench/framework/windows.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/placement.hpp"
 

@@ -5,13 +5,13 @@
 
 #include <gtest/gtest.h>
 
-#include "limits/boost_queue.hpp"
-#include "limits/cache_line.hpp"
-#include "limits/copies.hpp"
-#include "limits/hand_over.hpp"
-#include "limits/ideal_ring.hpp"
-#include "limits/limits.hpp"
-#include "limits/sockets.hpp"
+#include "bench/limits/boost_queue.hpp"
+#include "bench/limits/cache_line.hpp"
+#include "bench/limits/copies.hpp"
+#include "bench/limits/hand_over.hpp"
+#include "bench/limits/ideal_ring.hpp"
+#include "bench/limits/limits.hpp"
+#include "bench/limits/sockets.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/placement.hpp"
 

@@ -1,26 +1,16 @@
-// The study of messages can be measured, in mode fast. How fast is not asked here.
-#include <gtest/gtest.h>
+// What bars of messages are made of can be measured, and the server that they are compared with is
+// an ideal one. How fast is not asked here.
+#include "bench/message/open_loop.hpp"
 
 #include <array>
-#include <string>
 #include <vector>
 
-#include "framework/study.hpp"
-#include "message/measure_clients.hpp"
-#include "message/open_loop.hpp"
-#include "message/run_message.hpp"
+#include <gtest/gtest.h>
+
+#include "bench/message/measure_clients.hpp"
 
 namespace millrace::bench {
 namespace {
-
-/// `millrace bench message --quick --mode fast --figure FIGURE`, by the first and last points.
-class MessageStudyOf : public testing::TestWithParam<std::string> {};
-INSTANTIATE_TEST_SUITE_P(Figures, MessageStudyOf,
-                         // The others are made of the same rounds, and take half a minute each.
-                         testing::Values("4.3", "4.6, scans", "4.8, latency"));
-TEST_P(MessageStudyOf, IsMeasured) {
-    EXPECT_EQ(run_message({.figures = {GetParam()}, .modes = {"fast"}, .quick = true}), 0);
-}
 
 TEST(MessageBars, CanBeMeasuredOfFewClients) {
     EXPECT_GT(calls_of_threads(3), 0);

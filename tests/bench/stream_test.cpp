@@ -5,8 +5,8 @@
 
 #include <gtest/gtest.h>
 
+#include "bench/stream/measure_stream.hpp"
 #include "millrace/base/placement.hpp"
-#include "stream/measure_stream.hpp"
 
 namespace millrace::bench {
 namespace {

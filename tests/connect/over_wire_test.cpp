@@ -1,10 +1,12 @@
 // Links between two hosts, by the soft device's wire: two processes of this machine, each of which
 // has another address of the loopback, and reaches the other by UDP alone.
 #include <poll.h>
+#include <unistd.h>
 
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -34,10 +36,14 @@ struct Ends {
     std::string connecting;
 };
 Ends link_between(const std::vector<std::string>& listens, const std::vector<std::string>& connects,
-                  const std::string& transport = "rc") {
-    ChildProcess listener = ChildProcess::start("listen_on_host", {transport}, listens);
+                  const std::string& transport = "rc", const std::vector<std::string>& users = {}) {
+    std::vector<std::string> first{transport};
+    if (!users.empty()) first.push_back(users.at(0));
+    ChildProcess listener = ChildProcess::start("listen_on_host", first, listens);
     const std::string address = listener.read_line().value_or("");
-    ChildProcess connector = ChildProcess::start("connect_on_host", {address, transport}, connects);
+    std::vector<std::string> second{transport, address};
+    if (!users.empty()) second.push_back(users.at(1));
+    ChildProcess connector = ChildProcess::start("connect_on_host", second, connects);
     Ends ends{listener.read_line().value_or("silent"), connector.read_line().value_or("silent")};
     (void)listener.wait();
     (void)connector.wait();
@@ -114,6 +120,17 @@ TEST(OverWire, WhereAllGoesByItTwoProcessesOfOneHostDoNot) {
     EXPECT_THAT(connecting, HasSubstr("connected wire"));
 }
 
+// At one address, the second one has a port of its own.
+TEST(OverWire, TwoUsersReachEachOther) {
+    if (geteuid() != 0) GTEST_SKIP() << "needs root, to be two users";
+    for (const std::string& second : {second_host, first_host}) {
+        const auto [listening, connecting] =
+            link_between({first_host}, {second}, "rc", {"65534", "65533"});
+        EXPECT_THAT(listening, HasSubstr("connected wire"));
+        EXPECT_THAT(connecting, HasSubstr("connected wire"));
+    }
+}
+
 TEST(OverWire, AnEndWithoutItIsNamed) {
     const auto [listening, connecting] = link_between({first_host}, {"MILLRACE_FABRIC=elsewhere"});
     EXPECT_THAT(listening, AllOf(HasSubstr("share no memory"), HasSubstr("the peer has no wire"),
@@ -126,7 +143,7 @@ TEST(OverWire, APathThatUdpDoesNotPassIsRefusedWithItsAddresses) {
     const Address address = test::fresh_address();
     const test::Stranger listener = test::Stranger::listen_on(address);
     ChildProcess connector =
-        ChildProcess::start("connect_on_host", {address.to_string(), "rc"}, {second_host});
+        ChildProcess::start("connect_on_host", {"rc", address.to_string()}, {second_host});
     test::Stranger peer = listener.accept();
     Hello hello{.service = "link", .service_version = 1};
     hello.queue_pair.number = 0x101;
@@ -296,8 +313,16 @@ MILLRACE_CHILD(be_served) {
     return test::eventually([&] { return link.peer_now() != PeerState::alive; }) ? 0 : 1;
 }
 
+/// The user whose number is argument `at`, if there is one.
+void become_user(const std::vector<std::string>& arguments, std::size_t at) {
+    if (arguments.size() <= at) return;
+    const auto user = static_cast<uid_t>(std::stoul(arguments[at]));
+    if (::setgid(user) != 0 || ::setuid(user) != 0) std::abort();
+}
+
 MILLRACE_CHILD(listen_on_host) {
     try {
+        become_user(arguments, 1);
         LinkOptions options{.endpoint = Endpoint::open("soft0")};
         options.transport = transport_of(arguments.at(0));
         options.accepted = options.transport;
@@ -316,9 +341,10 @@ MILLRACE_CHILD(listen_on_host) {
 
 MILLRACE_CHILD(connect_on_host) {
     try {
+        become_user(arguments, 2);
         LinkOptions options{.endpoint = Endpoint::open("soft0")};
-        options.transport = transport_of(arguments.at(1));
-        return say_link(connect(Address::parse(arguments.at(0)), options, test::soon()), 2, 1);
+        options.transport = transport_of(arguments.at(0));
+        return say_link(connect(Address::parse(arguments.at(1)), options, test::soon()), 2, 1);
     } catch (const base::Error& error) {
         millrace::test::say(error.what());
         return 1;

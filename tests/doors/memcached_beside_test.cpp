@@ -1,7 +1,7 @@
 // The memcached door answers as memcached does: generated text and meta commands, right and wrong
 // ones, byte by byte. MILLRACE_TEST_SEED repeats what has failed.
 //
-// What differs, each for a reason that docs/kv.md tells, and is not generated here or is made
+// What differs, each for a reason that docs/kv-doors.md tells, and is not generated here or is made
 // alike:
 //   cas uniques       are other numbers: each server is given its own
 //   touch, gat, mg T  change the cas unique here

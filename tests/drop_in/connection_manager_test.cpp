@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -219,8 +220,27 @@ TEST(ConnectingPreloaded, EndsWellOnBothSides) {
     EXPECT_TRUE(pair.success()) << pair;
 }
 
-// --- libfabric, UCX, valkey
-// -----------------------------------------------------------------------
+TEST(Rcopy, CopiesAFile) {
+    const std::string from = testing::TempDir() + "rcopy-from." + std::to_string(getpid());
+    const std::string to = testing::TempDir() + "rcopy-to." + std::to_string(getpid());
+    std::string content(3'000'000, '\0');
+    for (std::size_t i = 0; i < content.size(); ++i) content[i] = static_cast<char>(i * i >> 8);
+    std::ofstream{from, std::ios::binary} << content;
+    const std::string port = free_port();
+    auto server = start_on_soft_device({"rcopy", "-p", port});
+    ASSERT_TRUE(listens(port));
+    const auto client = run_on_soft_device({"rcopy", from, "127.0.0.1:" + to, "-p", port});
+    EXPECT_TRUE(client.exit.success()) << client;
+    (void)server.kill_and_wait();  // it serves for ever
+    std::ostringstream copy;
+    copy << std::ifstream{to, std::ios::binary}.rdbuf();
+    EXPECT_TRUE(copy.str() == content) << copy.str().size() << " bytes";
+    EXPECT_TRUE(nothing_is_left());
+    std::filesystem::remove(from);
+    std::filesystem::remove(to);
+}
+
+// --- libfabric, UCX, valkey ---------------------------------------------------------------------
 
 TEST(Libfabric, ListsEndpointsThatConnectByRdmaCm) {
     const auto listed = run_on_soft_device({"fi_info", "-p", "verbs"});
@@ -429,6 +449,15 @@ TEST(DeathOfAListener, LeavesItsPortToTheNext) {
     const auto client = run_on_soft_device(with_port(rping.client, port));
     EXPECT_TRUE(client.exit.success()) << client;
     EXPECT_TRUE(finish(second).exit.success());
+}
+
+TEST(Status, ShowsListenersAndConnectedIds) {
+    Endless pair;
+    ASSERT_TRUE(pair.exchanging);
+    const auto said = output_of({MILLRACE_COMMAND, "soft", "status", "--fabric",
+                                 "drop-in-test-" + std::to_string(getpid())});
+    EXPECT_THAT(said, HasSubstr("tcp 0.0.0.0:" + pair.port + " listens"));
+    EXPECT_THAT(said, testing::ContainsRegex("tcp .*:" + pair.port + " is connected"));
 }
 
 TEST(AStoppedListener, HoldsUpNobodyElse) {

@@ -368,14 +368,24 @@ Outcome run_qperf(const Command& tests) {
     return outcome;
 }
 
-// It frees the list of devices by free().
-TEST(Qperf, MeasuresOverEveryTransport) {
-    const Command tests{"rc_lat", "rc_rdma_read_bw", "uc_bw", "ud_lat", "ver_rc_compare_swap"};
-    const auto outcome = run_qperf(tests);
+void expect_results_of_qperf(const Outcome& outcome, const Command& tests) {
     EXPECT_TRUE(outcome.exit.success()) << outcome;
     for (const std::string& test : tests) {
         EXPECT_THAT(outcome.output, testing::ContainsRegex(test + ":\n.*(latency|bw|rate)"));
     }
+}
+
+// It frees the list of devices by free().
+TEST(Qperf, MeasuresOverEveryTransport) {
+    const Command tests{"rc_lat", "rc_rdma_read_bw", "uc_bw", "ud_lat", "ver_rc_compare_swap"};
+    expect_results_of_qperf(run_qperf(tests), tests);
+}
+
+TEST(Qperf, ConnectsByRdmaCm) {
+    const Command tests{"rc_lat", "rc_rdma_write_bw"};
+    Command command{"-cm1"};
+    command.insert(command.end(), tests.begin(), tests.end());
+    expect_results_of_qperf(run_qperf(command), tests);
 }
 
 TEST(UcxInfo, ListsTheTransportsOfTheDevice) {

@@ -53,7 +53,6 @@ struct Counts {
 MILLRACE_CHILD(faults_session_server) {
     message::ServerOptions options;
     options.polling = arguments.at(1) == "dense" ? Polling::dense : Polling::flag;
-    options.gather_turns = 64;
     // So long may a client that lives need to come back.
     options.session_patience = 3s;
     Server server = Server::listen(connect::Address::parse(arguments.at(0)), options);

@@ -144,7 +144,7 @@ class AnyEnds {
     }
     static constexpr std::uint64_t failed = ~0ULL;
 
-    /// What docs/flow.md says of the counters, of bytes of ring, holds at every instant:
+    /// What docs/design/flow.md says of the counters, of bytes of ring, holds at every instant:
     ///   consumed <= intransit <= produced, transferred <= intransit,
     ///   produced - transferred <= S, intransit - consumed <= S, what is known of it included.
     /// Over pull data, and in place, the consumer may take what the producer has not told of yet,

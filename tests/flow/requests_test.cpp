@@ -1,5 +1,5 @@
 // What each point of the design space posts, by side and opcode, against the table of
-// docs/flow.md: a point that secretly runs as another one fails.
+// docs/design/flow-points.md: a point that secretly runs as another one fails.
 //
 // The posts are counted below the library, where programs hand them to the device: in the table of
 // operations of each end's device context.

@@ -234,7 +234,7 @@ class Lazy {
     Service service_{store_, {}, {}};
     std::vector<message::Reply> aside_;
     message::Server server_ = message::Server::listen(connect::Address::tcp("127.0.0.1", 0),
-                                                      {.service = std::string{server_service}});
+                                                      {.tuning = {.service = server_service}});
     test::ServingThread<message::Server> thread_{
         server_, [this](message::Server& server) {
             return server.serve([this](message::Request& request) { handle(request); },

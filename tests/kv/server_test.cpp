@@ -45,7 +45,7 @@ class KvServer : public testing::TestWithParam<Kind> {
     static ServerOptions options() {
         ServerOptions chosen;
         chosen.messages.polling = GetParam().polling;
-        chosen.messages.carrier = GetParam().carrier;
+        chosen.messages.tuning.carrier = GetParam().carrier;
         chosen.messages.transports = GetParam().transport;
         if (GetParam().transport == connect::Transport::ud) {
             chosen.messages.protection = message::Protection::trusted;
@@ -55,7 +55,7 @@ class KvServer : public testing::TestWithParam<Kind> {
     }
     static message::ClientOptions client_options() {
         message::ClientOptions chosen;
-        chosen.carrier = GetParam().carrier;
+        chosen.tuning.carrier = GetParam().carrier;
         chosen.transport = GetParam().transport;
         chosen.requests = GetParam().requests;
         chosen.answers = GetParam().answers;
@@ -352,11 +352,7 @@ TEST_P(KvServer, ServesManyClientsWhoCountTogether) {
 }
 
 TEST_P(KvServer, GrowsWhileItServes) {
-    ServerOptions chosen = options();
-    chosen.messages.look_ahead = 4;
-    chosen.messages.gather_turns = 4;
-    chosen.messages.group_clients = 2;
-    Serving serving{chosen};
+    Serving serving{options()};
     constexpr std::uint64_t kept = 200;
     constexpr std::uint64_t batches = 10;
     constexpr std::uint64_t added = 2'000;  // by each batch: the table doubles several times
@@ -529,7 +525,7 @@ TEST(KvServerAlone, DumpsFromWhereverAClientSays) {
 TEST(KvServerAlone, RefusesWhatIsNoRequest) {
     Serving serving{{.permitted = {.dump = true}}};
     auto raw = message::Client::connect(serving.server().address(),
-                                        {.service = std::string{server_service}}, soon());
+                                        {.tuning = {.service = server_service}}, soon());
     const auto code_of = [&](std::span<const std::byte> payload, std::uint16_t command) {
         std::vector<std::byte> answer;
         EXPECT_EQ(raw.call(payload, answer, soon(), command), message::Outcome::ok);

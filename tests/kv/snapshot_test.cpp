@@ -23,13 +23,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct Kept {
+struct Saved {
     std::string value;
     std::optional<base::Clock::time_point> expires_at;
     std::uint64_t note;
 };
-std::map<std::string, Kept> items_of(const Store& store) {
-    std::map<std::string, Kept> items;
+std::map<std::string, Saved> items_of(const Store& store) {
+    std::map<std::string, Saved> items;
     store.for_each([&](const Entry& entry) {
         items[text(entry.key)] = {text(entry.value), entry.expires_at, entry.note};
     });

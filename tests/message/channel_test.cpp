@@ -410,6 +410,19 @@ TEST(Channel, CloseTellsThatThePeerClosedWithMessagesUnread) {
     EXPECT_EQ(pair.channel.close(Deadline::now()), Status::closed);
 }
 
+// The peer's end answers nothing any more, and need not.
+TEST(ChannelInOneProcess, IsClosedThoughThePeerLetGoOfItsEndWithTheLastMessageRead) {
+    std::optional<Channel> accepted;
+    Channel channel = connect_within(with_ring(1024), accepted);
+    Bytes message;
+    ASSERT_EQ(channel.send(pattern(50, 1), patience()), Status::ok);
+    ASSERT_EQ(channel.finish(patience()), Status::ok);
+    ASSERT_EQ(accepted->receive(message, patience()), Status::ok);
+    ASSERT_EQ(accepted->receive(message, patience()), Status::closed);
+    accepted.reset();
+    EXPECT_EQ(channel.close(patience()), Status::ok) << channel.failure();
+}
+
 // Receives three messages, closes and ends.
 MILLRACE_CHILD(listen_and_go) {
     Channel channel = accept_one(arguments);

@@ -1,8 +1,8 @@
-// Requests of one client or port, crossed with all that may be done with them: they go alone, several
-// at a time and in batches, their answers come at once, late and in any order, and are taken by a call that
-// looks, or by the one who asks for that number; some are cancelled, or given up at a deadline. By seeded
-// schedules, in one thread: each answer is that of its request, is handed out once, and to nobody whose
-// request was given up.
+// Requests of one client or port, crossed with all that may be done with them: they go alone,
+// several at a time and in batches, their answers come at once, late and in any order, and are
+// taken by a call that looks, or by the one who asks for that number; some are cancelled, or given
+// up at a deadline. By seeded schedules, in one thread: each answer is that of its request, is
+// handed out once, and to nobody whose request was given up.
 //
 // MILLRACE_TEST_SEED=N MILLRACE_TEST_ROUNDS=1 plays one schedule again.
 #include <gtest/gtest.h>
@@ -119,7 +119,8 @@ class CrossedRequests {
         const Bytes expected = one->second;
         Bytes got;
         const Outcome outcome = end_.answer_to(
-            id, [&](std::span<const std::byte> answer) { got.assign(answer.begin(), answer.end()); },
+            id,
+            [&](std::span<const std::byte> answer) { got.assign(answer.begin(), answer.end()); },
             Deadline::now());
         open_.erase(id);
         if (outcome == Outcome::timed_out) {
@@ -237,11 +238,12 @@ TEST_P(RequestsThrough, APortMeetInEveryWay) {
         chosen.ring_bytes = ring_bytes;
         Server server = Server::listen(unique_address(), chosen);
         const connect::Address servers[] = {server.address()};
-        Dispatcher dispatcher = join_in_turns(
-            server, [&] { return Dispatcher::connect(servers, {}, patience()); });
+        Dispatcher dispatcher =
+            join_in_turns(server, [&] { return Dispatcher::connect(servers, {}, patience()); });
         dispatcher.adopt();
         Port port = dispatcher.port();
-        return CrossedRequests<Port>{port, server, seed, [&] { (void)dispatcher.turn(); }}.play(400);
+        return CrossedRequests<Port>{port, server, seed, [&] { (void)dispatcher.turn(); }}.play(
+            400);
     });
 }
 

@@ -12,12 +12,12 @@
 #include <thread>
 #include <vector>
 
-#include "datagram_wire.hpp"
+#include "lane/packet_lane.hpp"
+#include "lane/packet_stream.hpp"
 #include "message/serving.hpp"
 #include "millrace/base/clock.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/connect/facts.hpp"
-#include "packet_stream.hpp"
 #include "setup.hpp"
 #include "support/counted_posts.hpp"
 
@@ -28,17 +28,17 @@ using base::Deadline;
 using base::Status;
 using connect::Transport;
 
-class PacketWires : public ByEveryWay {
+class PacketLanes : public ByEveryWay {
   protected:
     [[nodiscard]] static bool is_ud() { return GetParam().transport == Transport::ud; }
 };
-INSTANTIATE_TEST_SUITE_P(Over, PacketWires,
+INSTANTIATE_TEST_SUITE_P(Over, PacketLanes,
                          testing::Values(Way{.polling = Polling::dense, .transport = Transport::uc},
                                          Way{.polling = Polling::dense,
                                              .transport = Transport::ud}),
                          [](const auto& way) { return std::string{name_of(way.param.transport)}; });
 
-TEST_P(PacketWires, PostOnePacketEachWayForACall) {
+TEST_P(PacketLanes, PostOnePacketEachWayForACall) {
     test::CountedEndpoint at_server;
     test::CountedEndpoint at_client;
     ServerOptions chosen = options();
@@ -125,50 +125,34 @@ struct CountedConversation {
     std::vector<Client> clients;
 };
 
-TEST_P(PacketWires, PostThePiecesOfALongMessageTogether) {
-    for (const bool chains : {true, false}) {
-        ServerOptions of_server = options();
-        of_server.posting.chains = chains;
-        ClientOptions of_client;
-        of_client.posting.chains = chains;
-        CountedConversation both{of_server, of_client, 1};
-        ASSERT_NO_FATAL_FAILURE(both.call(15'000));
-        for (const test::Posts* const posts : {&both.at_client.posts, &both.at_server.posts}) {
-            EXPECT_GE(posts->send, 4U);
-            if (chains) {
-                EXPECT_LT(posts->doorbells, posts->send);
-            } else {
-                EXPECT_EQ(posts->doorbells, posts->send);
-            }
-        }
+TEST_P(PacketLanes, PostThePiecesOfALongMessageTogether) {
+    CountedConversation both{options(), {}, 1};
+    ASSERT_NO_FATAL_FAILURE(both.call(15'000));
+    for (const test::Posts* const posts : {&both.at_client.posts, &both.at_server.posts}) {
+        EXPECT_GE(posts->send, 4U);
+        EXPECT_LT(posts->doorbells, posts->send);
     }
 }
 
-TEST_P(PacketWires, PostWhatTheyGatherWithOneDoorbell) {
-    ServerOptions of_server = options();
-    of_server.gather_turns = 8;
+TEST_P(PacketLanes, PostWhatTheyGatherWithOneDoorbell) {
     ClientOptions of_client;
     of_client.gathers_requests = true;
     constexpr std::size_t clients = 3;
     constexpr std::uint64_t each = 8;
-    CountedConversation both{of_server, of_client, clients};
+    CountedConversation both{options(), of_client, clients};
     ASSERT_NO_FATAL_FAILURE(both.call(64, each));
     // What a timer adds, where the machine is slow, has doorbells of its own.
     const auto saved = [](const test::Posts& posts) { return posts.send - posts.doorbells; };
     EXPECT_GE(both.at_client.posts.send, clients * each);
     EXPECT_GE(saved(both.at_client.posts), clients * (each - 1)) << "one for each client is left";
-    EXPECT_GE(both.at_server.posts.send, clients * each);
-    // By UD all clients have one queue pair; a chain has 16 packets at most.
-    EXPECT_GE(saved(both.at_server.posts), clients * each - (is_ud() ? 2 : clients));
 }
 
-TEST_P(PacketWires, GoOnWithALongAnswerWhileTheirServerRests) {
+TEST_P(PacketLanes, GoOnWithALongAnswerWhileTheirServerRests) {
     test::CountedEndpoint at_server;
     test::CountedEndpoint at_client;
     ServerOptions chosen = options();
     chosen.endpoint = at_server.endpoint;
-    chosen.gather_turns = 8;
-    chosen.max_waiting_bytes = 4096;
+    chosen.tuning.max_waiting_bytes = 4096;
     chosen.patience = std::chrono::minutes{10};  // who is dropped has the rest posted, too
     Server server = Server::listen(unique_address(), chosen);
     ClientOptions own = options_of_client();
@@ -198,10 +182,10 @@ TEST_P(PacketWires, GoOnWithALongAnswerWhileTheirServerRests) {
     EXPECT_GT(at_server.posts.send, before);
 }
 
-TEST_P(PacketWires, LetGoOfAClientThatGoesWhileManyAnswersWaitForIt) {
+TEST_P(PacketLanes, LetGoOfAClientThatGoesWhileManyAnswersWaitForIt) {
     for (const bool in_good_order : {false, true}) {
         ServerOptions chosen = options();
-        chosen.max_waiting_bytes = 4096;
+        chosen.tuning.max_waiting_bytes = 4096;
         Running running{chosen,
                         [](Request& request) { (void)request.answer(content(1, 2, 256 << 10)); }};
         std::optional<Client> client{running.connect(options_of_client())};
@@ -223,15 +207,15 @@ TEST_P(PacketWires, LetGoOfAClientThatGoesWhileManyAnswersWaitForIt) {
     }
 }
 
-TEST_P(PacketWires, PostAsTheyWereTold) {
+TEST_P(PacketLanes, PostAsTheyWereTold) {
     constexpr std::uint64_t calls = 16;
     for (const bool inlines : {true, false}) {
         for (const bool selectively : {true, false}) {
             const PostingHabits habits{.inlines = inlines, .signals_selectively = selectively};
             ServerOptions of_server = options();
-            of_server.posting = habits;
+            of_server.tuning.posting = habits;
             ClientOptions of_client;
-            of_client.posting = habits;
+            of_client.tuning.posting = habits;
             CountedConversation both{of_server, of_client, 1};
             for (std::uint64_t i = 0; i < calls; ++i) ASSERT_NO_FATAL_FAILURE(both.call(64));
             for (const test::Posts* const posts : {&both.at_client.posts, &both.at_server.posts}) {
@@ -251,7 +235,7 @@ TEST_P(PacketWires, PostAsTheyWereTold) {
     }
 }
 
-TEST_P(PacketWires, CarryTwoHundredClientsOfOneServer) {
+TEST_P(PacketLanes, CarryTwoHundredClientsOfOneServer) {
     Running running{options()};
     std::vector<Client> crowd;
     constexpr std::size_t count = 200;
@@ -290,7 +274,7 @@ TEST_P(PacketWires, CarryTwoHundredClientsOfOneServer) {
     EXPECT_EQ(running.server.stats().misbehaved, 0U);
 }
 
-TEST_P(PacketWires, SayWhoMayDoWhat) {
+TEST_P(PacketLanes, SayWhoMayDoWhat) {
     Running running{options()};
     const Client client = running.connect();
     EXPECT_THAT(client.explain(), testing::HasSubstr("messages over packets"));
@@ -354,7 +338,7 @@ class Stranger {
 TEST(DatagramStrangers, TakeAReceiveForAMomentAndNothingElse) {
     chosen_way() = {.polling = Polling::dense, .transport = Transport::ud};
     ServerOptions chosen = options_of_server(chosen_way());
-    chosen.shared_receives = 64;
+    chosen.tuning.shared_receives = 64;
     Running running{chosen};
     Client client = running.connect();
     const verbs::DatagramDestination server = client.link().destination();
@@ -397,7 +381,7 @@ TEST(DatagramStrangers, TakeAReceiveForAMomentAndNothingElse) {
 TEST(DatagramPool, ServesEveryClientThoughItsReceivesAreFullOfWhatCameOutOfOrder) {
     chosen_way() = {.polling = Polling::dense, .transport = Transport::ud};
     ServerOptions chosen = options_of_server(chosen_way());
-    chosen.shared_receives = 16;
+    chosen.tuning.shared_receives = 16;
     Server server = Server::listen(unique_address(), chosen);
     const auto join = [&] {
         return join_in_turns(server, [&] {
@@ -443,7 +427,7 @@ TEST(ServersOfAllTransports, ServeTheirClientsAtOnce) {
     for (const Receives receives : {Receives::own, Receives::shared}) {
         ServerOptions options;
         options.transports = connect::Transports::all();
-        options.receives = receives;
+        options.tuning.receives = receives;
         options.protection = Protection::trusted;
         Running running{options};
         std::vector<Client> clients;

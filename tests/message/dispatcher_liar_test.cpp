@@ -16,7 +16,7 @@
 #include <utility>
 
 #include "batch.hpp"
-#include "line.hpp"
+#include "message/lane_inside.hpp"
 #include "message/serving.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/connect/accepting.hpp"
@@ -36,7 +36,7 @@ using namespace std::chrono_literals;
 /// Accepts one client, says `first`, and does a deed behind each request.
 class LyingServer {
   public:
-    using Deed = std::function<void(Line&, std::uint64_t id)>;
+    using Deed = std::function<void(RingLane&, std::uint64_t id)>;
 
     LyingServer(Welcome first, Deed deed)
         : listener_{connect::Listener::listen(unique_address(), link())},
@@ -51,17 +51,17 @@ class LyingServer {
     }
     [[nodiscard]] const connect::Address& address() const { return listener_.address(); }
 
-    static void say(Line& line, std::span<const std::byte> message) {
+    static void say(RingLane& line, std::span<const std::byte> message) {
         std::span<std::byte> place;
         if (line.claim(message.size(), place) != Status::ok) return;
         std::copy(message.begin(), message.end(), place.begin());
         (void)line.commit(message.size());
     }
     /// In pieces, if it is larger than the ring.
-    static void say_all(Line& line, const SessionHeader& header, std::size_t size) {
+    static void say_all(RingLane& line, const SessionHeader& header, std::size_t size) {
         (void)line.send(pack(header), Bytes(size, std::byte{0x5a}));
     }
-    static void say(Line& line, const SessionHeader& header,
+    static void say(RingLane& line, const SessionHeader& header,
                     std::span<const std::byte> payload = {}) {
         (void)line.try_send(pack(header), payload);
     }
@@ -75,12 +75,14 @@ class LyingServer {
     static connect::LinkOptions link() { return link_options(options(), server_service); }
 
     void serve() {
-        std::optional<Line> line;
-        while (!ends_ && !line.has_value()) {
-            line = connect::try_accept_set_up(listener_, [](connect::Link accepted) {
-                return Line{set_up_accepted(std::move(accepted), options(), patience()),
-                            std::size_t{1} << 20};
+        std::unique_ptr<RingLane> line;
+        while (!ends_ && line == nullptr) {
+            auto met = connect::try_accept_set_up(listener_, [](connect::Link accepted) {
+                return std::make_unique<RingLane>(
+                    set_up_accepted(std::move(accepted), options(), patience()),
+                    std::size_t{1} << 20);
             });
+            if (met.has_value()) line = std::move(*met);
             std::this_thread::yield();
         }
         while (!ends_) {
@@ -128,91 +130,92 @@ Bytes entry(const EntryHead& head) {
 }
 
 const LyingServer::Deed deeds[] = {
-    [](Line& line, std::uint64_t) { LyingServer::say(line, Bytes{}); },
-    [](Line& line, std::uint64_t) { LyingServer::say(line, Bytes(15, std::byte{0xff})); },
-    [](Line& line, std::uint64_t) { LyingServer::say(line, Bytes(16, std::byte{0})); },
-    [](Line& line, std::uint64_t) { LyingServer::say(line, Bytes(400, std::byte{0xff})); },
-    [](Line& line, std::uint64_t id) {
+    [](RingLane& line, std::uint64_t) { LyingServer::say(line, Bytes{}); },
+    [](RingLane& line, std::uint64_t) { LyingServer::say(line, Bytes(15, std::byte{0xff})); },
+    [](RingLane& line, std::uint64_t) { LyingServer::say(line, Bytes(16, std::byte{0})); },
+    [](RingLane& line, std::uint64_t) { LyingServer::say(line, Bytes(400, std::byte{0xff})); },
+    [](RingLane& line, std::uint64_t id) {
         LyingServer::say(line, {.id = id + 1000, .kind = SessionKind::answer});
     },
     // Several answers in one message: none, less than one, longer than the message, of another
     // number, of an outcome that never travels.
-    [](Line& line, std::uint64_t id) {
+    [](RingLane& line, std::uint64_t id) {
         LyingServer::say(line, {.id = id, .kind = SessionKind::answer_batch});
     },
-    [](Line& line, std::uint64_t id) {
+    [](RingLane& line, std::uint64_t id) {
         LyingServer::say(line, {.id = id, .kind = SessionKind::answer_batch}, Bytes(7));
     },
-    [](Line& line, std::uint64_t id) {
+    [](RingLane& line, std::uint64_t id) {
         LyingServer::say(line, {.id = id, .kind = SessionKind::answer_batch},
                          entry({.length = 0xffff}));
     },
-    [](Line& line, std::uint64_t id) {
+    [](RingLane& line, std::uint64_t id) {
         LyingServer::say(line, {.id = id, .kind = SessionKind::answer_batch},
                          entry({.number = 1000}));
     },
-    [](Line& line, std::uint64_t id) {
+    [](RingLane& line, std::uint64_t id) {
         LyingServer::say(line, {.id = id, .kind = SessionKind::answer_batch},
                          entry({.what = 0xff}));
     },
-    [](Line& line, std::uint64_t id) {
+    [](RingLane& line, std::uint64_t id) {
         LyingServer::say(line, {.id = id, .kind = SessionKind::request_batch}, entry({}));
     },
-    [](Line& line, std::uint64_t id) {  // it has read more than was sent to it
-        const std::uint64_t read = line.core().reader.position() + (std::uint64_t{1} << 20);
+    [](RingLane& line, std::uint64_t id) {  // it has read more than was sent to it
+        const std::uint64_t read =
+            RingLaneInside::core_of(line).reader.position() + (std::uint64_t{1} << 20);
         LyingServer::say(line,
                          {.id = id,
                           .kind = SessionKind::answer_batch,
                           .limit_us = Progress::units(read) | Channel::Core::says_position},
                          entry({}));
     },
-    [](Line& line, std::uint64_t) {
+    [](RingLane& line, std::uint64_t) {
         LyingServer::say(line, {.id = 0, .kind = SessionKind::answer});
     },
-    [](Line& line, std::uint64_t) {
+    [](RingLane& line, std::uint64_t) {
         LyingServer::say(line, {.id = largest_request_id, .kind = SessionKind::answer});
     },
-    [](Line& line, std::uint64_t id) {
+    [](RingLane& line, std::uint64_t id) {
         LyingServer::say(line, {.id = id, .kind = SessionKind::request});
     },
-    [](Line& line, std::uint64_t id) {
+    [](RingLane& line, std::uint64_t id) {
         LyingServer::say(line, {.id = id, .kind = SessionKind::cancel});
     },
-    [](Line& line, std::uint64_t) {
+    [](RingLane& line, std::uint64_t) {
         LyingServer::say(line, {.kind = SessionKind::welcome}, pack(honest()));
     },
-    [](Line& line, std::uint64_t) {
+    [](RingLane& line, std::uint64_t) {
         LyingServer::say(line, {.kind = SessionKind::refused}, bytes_of("go away"));
     },
-    [](Line& line, std::uint64_t id) {  // the same number twice
+    [](RingLane& line, std::uint64_t id) {  // the same number twice
         LyingServer::say(line, {.id = id, .kind = SessionKind::answer});
         LyingServer::say(line, {.id = id, .kind = SessionKind::answer});
     },
-    [](Line& line, std::uint64_t id) {  // an outcome that does not travel
+    [](RingLane& line, std::uint64_t id) {  // an outcome that does not travel
         LyingServer::say(
             line, {.id = id, .kind = SessionKind::answer, .outcome = static_cast<Outcome>(200)});
     },
     // Answers that are to be READ.
-    [](Line& line, std::uint64_t id) {
+    [](RingLane& line, std::uint64_t id) {
         LyingServer::say(line, {.id = id, .kind = SessionKind::answer_by_read});
     },
-    [](Line& line, std::uint64_t id) {  // from nowhere
+    [](RingLane& line, std::uint64_t id) {  // from nowhere
         LyingServer::say(line, {.id = id, .kind = SessionKind::answer_by_read},
                          pack(Announcement{.address = 4096, .rkey = 77, .length = 100'000}));
     },
-    [](Line& line, std::uint64_t id) {
+    [](RingLane& line, std::uint64_t id) {
         LyingServer::say(line, {.id = id + 1000, .kind = SessionKind::answer_by_read},
                          pack(Announcement{.length = 0}));
     },
-    [](Line& line, std::uint64_t id) {  // longer than the client takes
+    [](RingLane& line, std::uint64_t id) {  // longer than the client takes
         LyingServer::say(line, {.id = id, .kind = SessionKind::answer_by_read},
                          pack(Announcement{.length = std::uint64_t{1} << 40}));
     },
-    [](Line& line, std::uint64_t id) {
+    [](RingLane& line, std::uint64_t id) {
         LyingServer::say(line, {.id = id, .kind = SessionKind::request_by_read},
                          pack(Announcement{.length = 0}));
     },
-    [](Line& line, std::uint64_t id) {  // and the number once more
+    [](RingLane& line, std::uint64_t id) {  // and the number once more
         LyingServer::say(line, {.id = id, .kind = SessionKind::answer_by_read},
                          pack(Announcement{.length = 0}));
         LyingServer::say(line, {.id = id + 7, .kind = SessionKind::answer});
@@ -282,11 +285,11 @@ TEST(DispatchersOfLiars, EndWhatWasAskedThereAndServeTheOthers) {
 TEST(DispatchersOfLiars, EndWhatAPortFoundToBeALie) {
     constexpr std::size_t larger_than_the_ring = 20'000;
     const LyingServer::Deed in_pieces[] = {
-        [](Line& line, std::uint64_t id) {
+        [](RingLane& line, std::uint64_t id) {
             LyingServer::say_all(line, {.id = id + 1000, .kind = SessionKind::answer},
                                  larger_than_the_ring);
         },
-        [](Line& line, std::uint64_t id) {  // its last piece is too much
+        [](RingLane& line, std::uint64_t id) {  // its last piece is too much
             LyingServer::say_all(line, {.id = id, .kind = SessionKind::answer},
                                  larger_than_the_ring);
         },
@@ -354,7 +357,7 @@ TEST(DispatchersOfLiars, DoNotJoinWhoSaysNoWelcome) {
         {.session = SessionName::random(), .window = 8, .polling = static_cast<Polling>(9)},
     };
     for (const Welcome& welcome : welcomes) {
-        LyingServer liar{welcome, [](Line&, std::uint64_t) {}};
+        LyingServer liar{welcome, [](RingLane&, std::uint64_t) {}};
         EXPECT_THROW((void)dispatcher.join(liar.address(), {}, patience()), base::Error);
     }
     EXPECT_EQ(dispatcher.servers(), 1U);

@@ -167,7 +167,7 @@ TEST_P(Dispatchers, BringTheRequestsOfEightThreadsOverOneConnection) {
 TEST_P(Dispatchers, BringRequestsOfAnySizeThroughTheSmallestRingsAndWindows) {
     ServerOptions small = options();
     small.ring_bytes = 128;
-    small.max_window = 1;
+    small.tuning.max_window = 1;
     Running running{small};
     DispatcherOptions chosen;
     chosen.client.ring_bytes = 128;
@@ -645,7 +645,7 @@ TEST(Dispatcher, GivesEachPortATurn) {
     // A server that takes one request at a time, in the order they come in.
     std::vector<char> order;
     ServerOptions chosen;
-    chosen.max_window = 1;
+    chosen.tuning.max_window = 1;
     Running running{chosen, [&](Request& request) {
                         order.push_back(text_of(request.payload()).at(0));
                         (void)request.answer({});
@@ -815,7 +815,7 @@ class Holding {
   private:
     static ServerOptions options() {
         ServerOptions options;
-        options.max_window = window;
+        options.tuning.max_window = window;
         return options;
     }
     std::atomic<int> may_answer_{0};

@@ -5,7 +5,7 @@
 #include <set>
 #include <vector>
 
-#include "client_access.hpp"
+#include "message/lane_inside.hpp"
 #include "message/serving.hpp"
 #include "millrace/ring/detail/first_position.hpp"
 
@@ -13,7 +13,7 @@ namespace millrace::message {
 namespace {
 
 std::uint64_t first_position_of(Client& client) {
-    return detail::ClientAccess::core(client).first_position;
+    return RingLaneInside::core_of(client).first_position;
 }
 
 TEST(FirstPositions, OfTheClientsOfAProcessLieInDifferentLinesOfAPage) {

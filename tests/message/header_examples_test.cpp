@@ -35,6 +35,7 @@
 #include "millrace/message/server.hpp"
 #include "millrace/message/server_group.hpp"
 #include "millrace/message/session.hpp"
+#include "millrace/message/tuning.hpp"
 #include "millrace/message/transfer.hpp"
 
 // Where nobody else listens, whatever the examples say.
@@ -129,6 +130,15 @@ TEST(HeaderExamples, Scan) {
     const message::Scan scan = message::scan_by(message::best_scan_kernel());
     for (std::size_t i = 0; (i = scan(boxes, i, count)) != count; ++i) found.push_back(i);
     EXPECT_EQ(found, (std::vector<std::size_t>{3, 4, 299}));
+}
+
+// tuning.hpp
+TEST(HeaderExamples, Tune) {
+    struct {
+        message::Tuning tuning{};
+    } options;
+    options.tuning.carrier = ring::Carrier::post;
+    EXPECT_EQ(options.tuning.carrier, ring::Carrier::post);
 }
 
 // session.hpp

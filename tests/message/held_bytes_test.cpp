@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "assembly.hpp"
+#include "lane/assembly.hpp"
 #include "memory.hpp"
 #include "message/serving.hpp"
 #include "millrace/message/client.hpp"
@@ -88,7 +88,7 @@ class HeldByServers : public ByEveryWay {
   protected:
     /// Long messages go in pieces.
     [[nodiscard]] static Client connect(RunningGroup& running, ClientOptions options = {}) {
-        options.large.longer_than = LargeMessages::never;
+        options.tuning.large.longer_than = LargeMessages::never;
         return running.connect(options);
     }
     [[nodiscard]] static ServerOptions options_of_few_bytes() {
@@ -140,7 +140,8 @@ TEST_P(HeldByServers, HaveABoundForAllClientsTogether) {
     }
     EXPECT_EQ(whole + refused, count);
     EXPECT_GE(whole, 1U);
-    EXPECT_EQ(running.group.stats().overloaded, refused);
+    // Another thread reads counts that may be those of a millisecond ago.
+    EXPECT_TRUE(eventually([&] { return running.group.stats().overloaded == refused; }));
     EXPECT_GE(running.group.stats().over_budget, refused);
     // Who was refused is served again.
     EXPECT_TRUE(eventually([&] { return running.group.held()->now() == 0; }));
@@ -184,7 +185,7 @@ TEST(HeldBytesOfSessions, EndNoneWhoseRequestComesAgainWhereThereIsNoRoom) {
                              later.push_back(request.defer());
                          }};
     ClientOptions chosen = resuming();
-    chosen.large.longer_than = LargeMessages::never;
+    chosen.tuning.large.longer_than = LargeMessages::never;
     Breakable breakable{running.group.address(), chosen};
     std::uint64_t id = 0;
     ASSERT_EQ(breakable.client.submit(content(1, 1, long_bytes), id, patience()), Status::ok);
@@ -209,35 +210,12 @@ TEST(HeldBytesOfSessions, EndNoneWhoseRequestComesAgainWhereThereIsNoRoom) {
     running.group.held()->give_back(others);
     ASSERT_EQ(later.front().answer(bytes_of("late")), Status::ok);
     std::string got;
-    EXPECT_EQ(breakable.client.answer_to(
-                  id, [&](std::span<const std::byte> answer) { got = text_of(answer); }, patience()),
-              Outcome::ok);
+    EXPECT_EQ(
+        breakable.client.answer_to(
+            id, [&](std::span<const std::byte> answer) { got = text_of(answer); }, patience()),
+        Outcome::ok);
     EXPECT_EQ(got, "late");
     EXPECT_EQ(later.size(), 1U) << "it was executed once";
-}
-
-TEST(HeldBytesOfGroups, CountTheAnswersThatWaitForAClientThatWasMoved) {
-    RunningGroup running{2, {}, [](Request& request) {
-                             if (request.payload().empty()) return tell_server(request);
-                             (void)request.answer(Bytes(std::size_t{4} << 20));
-                         }};
-    ClientOptions chosen;
-    chosen.large.longer_than = LargeMessages::never;
-    Client client = running.connect(chosen);
-    for (int moves = 0; moves != 2; ++moves) {
-        const ClientId whose = ask(client);
-        std::uint64_t id = 0;
-        for (int i = 0; i != 2; ++i) ASSERT_EQ(client.submit(bytes_of("?"), id), Status::ok);
-        EXPECT_TRUE(eventually(
-            [&] { return running.group.held()->now() >= std::size_t{4} << 20; }))
-            << "after " << moves << " moves";
-        while (client.outstanding() != 0) {
-            ASSERT_EQ(client.wait([](const Answer&) {}, patience()), Status::ok);
-        }
-        EXPECT_TRUE(eventually([&] { return running.group.held()->now() == 0; }));
-        running.group.move(whose, 1 - whose.server);
-        EXPECT_TRUE(eventually([&] { return ask(client).server != whose.server; }));
-    }
 }
 
 }  // namespace

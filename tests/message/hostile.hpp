@@ -10,38 +10,40 @@
 #include <span>
 #include <thread>
 
-#include "line.hpp"
+#include "lane/any_lane.hpp"
+#include "lane/lanes.hpp"
+#include "message/lane_inside.hpp"
 #include "message/serving.hpp"
 #include "setup.hpp"
-#include "wires.hpp"
 
 namespace millrace::message {
 
 /// A peer that speaks the protocol of its connection, and above it whatever it likes.
 struct Hostile {
     explicit Hostile(const Server& server) : line{meet(server)} {}
-    static Line meet(const Server& server) {
+    static AnyLane meet(const Server& server) {
         ChannelOptions options;
         options.endpoint = connect::Endpoint::shared();
         connect::LinkOptions link = link_options(options, server_service);
         link.transport = chosen_way().transport;
         if (!chosen_way().has_rings()) {
-            return Line{connect_wire(server.address(), link, options_of_client(), patience())};
+            return AnyLane{
+                connect_network_lane(server.address(), link, options_of_client(), patience())};
         }
         link.max_receive_requests = receives_for(options.ring_bytes, Ways::default_slot_bytes);
-        return Line{
+        return AnyLane{std::make_unique<RingLane>(
             set_up(connect::connect(server.address(), link, patience()), options, patience(),
                    {.sends = chosen_way().requests, .receives = chosen_way().answers}),
-            std::size_t{1} << 20};
+            std::size_t{1} << 20)};
     }
     void send(std::span<const std::byte> message) {
         std::span<std::byte> place;
-        if (line.claim(message.size(), place) != base::Status::ok) return;
+        if (line->claim(message.size(), place) != base::Status::ok) return;
         std::copy(message.begin(), message.end(), place.begin());
-        (void)line.commit(message.size());
+        (void)line->commit(message.size());
     }
     void send(const SessionHeader& header, std::span<const std::byte> payload = {}) {
-        (void)line.try_send(pack(header), payload);
+        (void)line->try_send(pack(header), payload);
     }
     /// `large`: it may announce, and be announced, what is longer than others.
     Welcome join(bool large = false) {
@@ -55,14 +57,14 @@ struct Hostile {
         const base::Deadline deadline = patience();
         for (bool is_over = false; status != base::Status::ok && !is_over;) {
             is_over = has_gone(status) || deadline.expired();
-            status = line.look(message);
+            status = line->look(message);
         }
         if (status != base::Status::ok) {
             ADD_FAILURE() << "no welcome came: " << name_of(status);
             return {};
         }
         const std::optional<Welcome> welcome = parse_welcome(message.subspan(16));
-        line.pass();
+        line->pass();
         EXPECT_TRUE(welcome.has_value());
         return welcome.value_or(Welcome{});
     }
@@ -71,29 +73,30 @@ struct Hostile {
         base::Status status = base::Status::empty;
         while (!deadline.expired()) {
             if (has_gone(status)) return true;
-            if (!line.is_wire()) {
+            if (line.ring() != nullptr) {
                 std::this_thread::sleep_for(std::chrono::microseconds{200});
                 continue;
             }
             std::span<const std::byte> message;
-            status = line.look(message);
-            if (status == base::Status::ok) line.pass();
+            status = line->look(message);
+            if (status == base::Status::ok) line->pass();
         }
         return false;
     }
     /// Has its server left it? `last`: what its last look answered.
     [[nodiscard]] bool has_gone(base::Status last) {
-        if (!line.is_wire()) return line.link().peer_now() != connect::PeerState::alive;
+        if (line.ring() != nullptr) return line->link().peer_now() != connect::PeerState::alive;
         return last == base::Status::closed || last == base::Status::peer_lost;
     }
-    Line line;
+    [[nodiscard]] Channel::Core& core() const { return RingLaneInside::core_of(*line.ring()); }
+    AnyLane line;
     bool takes_batches = false;  ///< as its hello says
 };
 
 /// How a request of this peer ends. Its connection may be over behind it.
 template <class Request>
 ibv_wc_status end_of(Hostile& hostile, Request request) {
-    connect::Link& link = hostile.line.link();
+    connect::Link& link = hostile.line->link();
     request.id = ~std::uint64_t{0};
     request.flags = request.flags | verbs::SendFlags::signaled;
     EXPECT_EQ(link.queue_pair().post(request), 0);

@@ -1,5 +1,5 @@
 // Who is likely to write next, and that a server that looks at these first is fair all the same.
-#include "hot_places.hpp"
+#include "server/hot_places.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -20,10 +20,10 @@
 #include <utility>
 #include <vector>
 
+#include "lane/rendezvous.hpp"
 #include "message/hostile.hpp"
 #include "message/serving.hpp"
 #include "millrace/message/dispatcher.hpp"
-#include "rendezvous.hpp"
 #include "support/child_process.hpp"
 #include "support/extent.hpp"
 
@@ -113,7 +113,7 @@ TEST_P(LargeMessagesOf, AreOvertakenBySmallOnesUnlessTheyKeepTheirOrder) {
     for (const bool keeps_order : {false, true}) {
         Server server = Server::listen(unique_address(), options());
         ClientOptions chosen;
-        chosen.large.keeps_order = keeps_order;
+        chosen.tuning.large.keeps_order = keeps_order;
         Client client = join(server, chosen);
         std::vector<std::size_t> served;
         const auto serve = [&](Request& request) {
@@ -184,8 +184,8 @@ TEST_P(LargeMessagesOf, TravelInPiecesWhereNotBothEndsAllowOtherwise) {
     for (const Who refuses : {Who::client, Who::server, Who::budget}) {
         ServerOptions chosen = options();
         ClientOptions client_options;
-        if (refuses == Who::client) client_options.large.allowed = false;
-        if (refuses == Who::server) chosen.large.allowed = false;
+        if (refuses == Who::client) client_options.tuning.large.allowed = false;
+        if (refuses == Who::server) chosen.tuning.large.allowed = false;
         if (refuses == Who::budget) {
             chosen.admission.budget.registered_bytes = std::uint64_t{64} << 20;
         }
@@ -202,10 +202,10 @@ TEST_P(LargeMessagesOf, TravelInPiecesWhereNotBothEndsAllowOtherwise) {
 
 TEST_P(LargeMessagesOf, AreSentAsEachEndChooses) {
     ServerOptions chosen = options();
-    chosen.large.longer_than = 1000;
+    chosen.tuning.large.longer_than = 1000;
     Running running{chosen, serve_sizes};
     ClientOptions client_options;
-    client_options.large.longer_than = LargeMessages::never;
+    client_options.tuning.large.longer_than = LargeMessages::never;
     Client client = running.connect(client_options);
     Bytes answer;
     std::uint64_t large = 0;
@@ -224,10 +224,10 @@ TEST_P(LargeMessagesOf, AreSentAsEachEndChooses) {
 
 TEST_P(LargeMessagesOf, GoInPiecesBeyondWhatMayLieThere) {
     ServerOptions chosen = options();
-    chosen.large.max_bytes = 150'000;
+    chosen.tuning.large.max_bytes = 150'000;
     Server server = Server::listen(unique_address(), chosen);
     ClientOptions client_options;
-    client_options.large.max_bytes = 150'000;
+    client_options.tuning.large.max_bytes = 150'000;
     Client client = join(server, client_options);
     std::map<std::uint64_t, Bytes> open;
     std::uint64_t id = 0;
@@ -252,7 +252,7 @@ TEST_P(LargeMessagesOf, GoInPiecesBeyondWhatMayLieThere) {
 TEST_P(LargeMessagesOf, GoOnWhileTheirServerRests) {
     for (const bool in_pieces : {true, false}) {
         ServerOptions chosen = options();
-        chosen.large.allowed = !in_pieces;
+        chosen.tuning.large.allowed = !in_pieces;
         Server server = Server::listen(unique_address(), chosen);
         Client client = join(server);
         const std::uint64_t size = 200'000;
@@ -276,7 +276,7 @@ TEST_P(LargeMessagesOf, GoOnWhileTheirServerRests) {
 
 TEST_P(LargeMessagesOf, OfAServerWaitUntilThereIsMemoryForThem) {
     ServerOptions chosen = options();
-    chosen.large.max_bytes = 150'000;
+    chosen.tuning.large.max_bytes = 150'000;
     Server server = Server::listen(unique_address(), chosen);
     Client client = join(server);
     // Each but the first finds the one before it there.
@@ -431,7 +431,7 @@ TEST_P(LargeMessagesOfLiars, EndTheirConnectionAlone) {
         },
         [&](Hostile& it) {  // beyond the end of what is its own
             verbs::RegisteredBuffer own =
-                it.line.link().protection_domain().allocate(4096, verbs::Access::remote_read);
+                it.line->link().protection_domain().allocate(4096, verbs::Access::remote_read);
             announce(it, 1,
                      {.address = own.remote().address,
                       .rkey = own.remote().rkey,
@@ -440,7 +440,7 @@ TEST_P(LargeMessagesOfLiars, EndTheirConnectionAlone) {
         },
         [&](Hostile& it) {  // what nobody may READ
             verbs::RegisteredBuffer own =
-                it.line.link().protection_domain().allocate(200'000, verbs::Access::local_write);
+                it.line->link().protection_domain().allocate(200'000, verbs::Access::local_write);
             announce(
                 it, 1,
                 {.address = own.remote().address, .rkey = own.remote().rkey, .length = 200'000});
@@ -469,11 +469,11 @@ TEST_P(LargeMessagesOfLiars, EndTheirConnectionAlone) {
             const std::uint64_t size = 300'000;
             const std::uint64_t word = ring::PositionWord::pack(1000 * ring::PositionWord::unit);
             const ibv_sge slice{reinterpret_cast<std::uint64_t>(&word), sizeof word, 0};
-            EXPECT_EQ(end_of(it, verbs::Write{.from = {&slice, 1},
-                                              .to = it.line.core().peer_page +
-                                                    offsetof(ControlPage, read),
-                                              .flags = verbs::SendFlags::inlined}),
-                      IBV_WC_SUCCESS);
+            EXPECT_EQ(
+                end_of(it, verbs::Write{.from = {&slice, 1},
+                                        .to = it.core().peer_page + offsetof(ControlPage, read),
+                                        .flags = verbs::SendFlags::inlined}),
+                IBV_WC_SUCCESS);
             it.send({.id = 1, .procedure = 1}, bytes_in(size));
         },
     };
@@ -525,7 +525,7 @@ TEST_P(LargeMessagesOf, AreExecutedOnceWhenChannelsBreak) {
     std::mutex mutex;
     std::multiset<std::uint64_t> executed;
     ServerOptions keeps = options();
-    keeps.max_kept_bytes = 16 * a_megabyte;
+    keeps.tuning.max_kept_bytes = 16 * a_megabyte;
     Running running{keeps, [&](Request& request) {
                         std::uint64_t number = 0;
                         std::memcpy(&number, request.payload().data() + 8, sizeof number);

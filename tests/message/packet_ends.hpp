@@ -18,7 +18,7 @@
 #include <utility>
 #include <vector>
 
-#include "packet_stream.hpp"
+#include "lane/packet_stream.hpp"
 
 namespace millrace::message {
 

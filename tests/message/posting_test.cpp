@@ -27,7 +27,7 @@ class PostedTogether : public testing::TestWithParam<Way> {
   protected:
     static ServerOptions server_options() {
         ServerOptions options = options_of_server(GetParam());
-        options.carrier = ring::Carrier::post;
+        options.tuning.carrier = ring::Carrier::post;
         options.ring_bytes = std::size_t{64} << 10;  // by SEND: credits for 128
         return options;
     }
@@ -35,7 +35,7 @@ class PostedTogether : public testing::TestWithParam<Way> {
         DispatcherOptions options;
         options.client.requests = GetParam().requests;
         options.client.answers = GetParam().answers;
-        options.client.carrier = ring::Carrier::post;
+        options.client.tuning.carrier = ring::Carrier::post;
         options.client.endpoint = counted_.endpoint;
         options.client.window = 256;
         return options;
@@ -78,7 +78,7 @@ INSTANTIATE_TEST_SUITE_P(Every, PostedTogether,
                                              Receives::shared}),
                          [](const auto& way) { return name_of(way.param); });
 
-TEST_P(PostedTogether, TheRequestsOfATurnTakeFewLists) {
+TEST_P(PostedTogether, TheRequestsOfATurnTakeFewMessages) {
     constexpr std::uint64_t ports_in_all = 8;
     constexpr std::uint64_t of_each = 4;
     constexpr std::uint64_t requests = ports_in_all * of_each;
@@ -102,12 +102,11 @@ TEST_P(PostedTogether, TheRequestsOfATurnTakeFewLists) {
     const test::Posts& posts = counted_.posts;
     const bool is_dense = GetParam().polling == Polling::dense;
     if (GetParam().requests == Transfer::send) {
-        EXPECT_EQ(posts.send, requests);
+        EXPECT_LE(posts.send, requests / 4) << "as many in each as a receive has room for";
         EXPECT_EQ(posts.write, 0U);
-        EXPECT_EQ(posts.doorbells, 2U) << "of 16 each";
         EXPECT_LT(posts.signaled, requests / 4);
     } else {
-        // One for what lies side by side, one more where the ring ends, and one for the byte.
+        // One for a message of all, one more where the ring ends, and one for the byte.
         EXPECT_EQ(posts.send, 0U);
         EXPECT_LE(posts.write, is_dense ? 3U : 2U);
         EXPECT_EQ(posts.doorbells, posts.write);
@@ -137,11 +136,11 @@ TEST(Looking, AtMemoryAloneLetsTheDeviceMoveOn) {
         test::CountedEndpoint at_server;
         test::CountedEndpoint at_client;
         ServerOptions server_options = options_of_server(way);
-        server_options.carrier = ring::Carrier::post;
+        server_options.tuning.carrier = ring::Carrier::post;
         server_options.endpoint = at_server.endpoint;
         Running running{server_options};
         ClientOptions options;
-        options.carrier = ring::Carrier::post;
+        options.tuning.carrier = ring::Carrier::post;
         options.endpoint = at_client.endpoint;
         Client client = running.connect(options);
         Bytes answer;

@@ -21,9 +21,9 @@
 
 #include "batch.hpp"
 #include "channel_core.hpp"
-#include "client_access.hpp"
 #include "message/hostile.hpp"
 #include "message/serving.hpp"
+#include "millrace/message/detail/put_off.hpp"
 #include "support/readable.hpp"
 
 namespace millrace::message {
@@ -156,7 +156,8 @@ TEST_P(ServersOfBatches, TellEachCallerWhatBecameOfItsOwn) {
             case 3: return;  // dropped
             case 4: (void)request.answer(Bytes(200'000)); return;
             default:
-                if (request.put_off() != Status::ok) (void)request.answer(request.payload());
+                if (detail::PuttingOff::put_off(request) != Status::ok)
+                    (void)request.answer(request.payload());
         }
     };
     Server server = Server::listen(unique_address(), options());
@@ -337,7 +338,7 @@ struct ByTurns {
 TEST_P(ServersOfBatchesByRing, HaveEachBeginABlockWhereItIsStored) {
     Running running{options()};
     Client client = running.connect({.ring_bytes = 16384, .window = 64});
-    const Channel::Core& core = detail::ClientAccess::core(client);
+    const Channel::Core& core = RingLaneInside::core_of(client);
     if (!core.stores) GTEST_SKIP() << "they lie side by side";
     for (std::uint64_t round = 0; round < 20; ++round) {
         client.begin_batch();
@@ -356,7 +357,7 @@ TEST_P(ServersOfBatchesByRing, HaveEachBeginABlockWhereItIsStored) {
 TEST_P(ServersOfBatchesByRing, LayThemSideBySideInTheOtherHalfOfTheRing) {
     ByTurns turns{options()};
     Client client = turns.connect(256);
-    const Channel::Core& core = detail::ClientAccess::core(client);
+    const Channel::Core& core = RingLaneInside::core_of(client);
     if (!core.stores) GTEST_SKIP() << "they lie side by side";
     client.begin_batch();
     // 13 lines each: two begin a block, and behind them lie as many as the rest of the ring holds.
@@ -382,7 +383,7 @@ TEST_P(ServersOfBatchesByRing, TellOfRoomInTheMessagesThemselves) {
     }
     ByTurns turns{options()};
     Client client = turns.connect();
-    const Channel::Core& core = detail::ClientAccess::core(client);
+    const Channel::Core& core = RingLaneInside::core_of(client);
     if (GetParam().requests == Transfer::send || GetParam().answers == Transfer::send) {
         GTEST_SKIP() << "credits are for receives there";
     }
@@ -416,7 +417,7 @@ TEST_P(ServersOfBatchesByRing, TellOfRoomByACreditAsWellNowAndThen) {
     if (std::getenv("MILLRACE_SOFT_MODE") != nullptr) GTEST_SKIP() << "a GiB takes long there";
     ByTurns turns{options()};
     Client client = turns.connect();
-    const Channel::Core& core = detail::ClientAccess::core(client);
+    const Channel::Core& core = RingLaneInside::core_of(client);
     if (!core.stores || !core.has_ring) GTEST_SKIP() << "a GiB takes long there";
     const std::uint64_t heard = core.page().credit.load();
     const std::uint64_t told = core.credit.sent();
@@ -516,41 +517,6 @@ TEST_P(ServersOfBatchesByRing, GoOnBehindAMessageOfWhichTheyHadServedAPart) {
     for (const auto& [id, times] : executed) EXPECT_EQ(times, 1) << id;
     EXPECT_EQ(answered.size(), 20U);
     for (const auto& [id, times] : answered) EXPECT_EQ(times, 1) << id;
-}
-
-/// Answers what it was told of, and counts what it was not.
-struct Expecting {
-    void expect(std::uint16_t, std::span<const std::byte> payload) noexcept {
-        told.insert(text_of(payload));
-    }
-    void operator()(Request& request) {
-        if (told.erase(text_of(request.payload())) == 0) ++untold;
-        (void)request.answer(request.payload());
-    }
-    std::multiset<std::string> told{};
-    std::size_t untold = 0;
-};
-
-TEST_P(ServersOfBatchesByRing, TellAHandlerOfAllThatAVisitServes) {
-    const char* const carrier = std::getenv("MILLRACE_CARRIER");
-    if (GetParam().requests == Transfer::send || carrier != nullptr ||
-        std::getenv("MILLRACE_SOFT_MODE") != nullptr) {
-        GTEST_SKIP() << "a request may land while the server looks";
-    }
-    ServerOptions chosen = options();
-    chosen.look_ahead = 4;
-    ByTurns turns{chosen};
-    Client client = turns.connect();
-    client.begin_batch();
-    (void)submit_some(client, 1, 0, 40, 20);
-    client.end_batch();
-    Expecting handler;
-    std::size_t served = 0;
-    const Deadline deadline = patience();
-    while (served < 40 && !deadline.expired()) served += turns.server.turn(handler);
-    EXPECT_EQ(served, 40U);
-    EXPECT_EQ(handler.untold, 0U);
-    EXPECT_TRUE(handler.told.empty());
 }
 
 TEST_P(ServersOfBatchesByRing, KeepAnAnswerThatACallableThrewAt) {
@@ -665,7 +631,7 @@ TEST_P(ServersOfBatchesByRing, DismissWhoeverLiesOfThem) {
             it.send({.id = 1, .procedure = 2, .kind = SessionKind::answer_batch}, entries({8, 8}));
         },
         [](Hostile& it) {  // it has read one line more than was sent to it
-            const std::uint64_t read = it.line.core().reader.position() + frame_alignment;
+            const std::uint64_t read = it.core().reader.position() + frame_alignment;
             it.send({.id = 1,
                      .procedure = 1,
                      .kind = kind,

@@ -133,7 +133,7 @@ TEST(ServerAcceptor, LeavesTheCoreOfAServerThatIsPinned) {
 TEST(ServerAcceptor, IsNotForReceivesThatClientsShare) {
     ServerOptions options;
     options.protection = Protection::trusted;
-    options.receives = Receives::shared;
+    options.tuning.receives = Receives::shared;
     options.acceptor.emplace();
     try {
         (void)Server::listen(unique_address(), options);

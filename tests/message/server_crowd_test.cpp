@@ -529,7 +529,7 @@ TEST_P(ServersApart, BringAnAnswerThatWasGivenWhileTheClientWasAway) {
 
 TEST_P(ServersApart, SayThatAnAnswerIsNotKeptAnyMore) {
     ServerOptions chosen = options();
-    chosen.max_kept_bytes = 10;
+    chosen.tuning.max_kept_bytes = 10;
     std::atomic<int> executed{0};
     Running running{chosen, [&](Request& request) {
                         echo(request);
@@ -698,7 +698,7 @@ TEST_P(ServersApart, LoseALookToForeignMailboxesAndNothingElse) {
     for (int i = 0; i < 3; ++i) others.push_back(running.connect());
     Hostile hostile{running.server};
     const Welcome welcome = hostile.join();
-    Channel::Core& core = hostile.line.core();
+    Channel::Core& core = hostile.core();
     std::fill_n(core.memory.data(), 64, std::byte{0xff});
     const ibv_sge ones = core.memory.slice(0, 64);
     const verbs::RemoteAddress first{welcome.mailbox - welcome.client, welcome.mailbox_rkey};
@@ -718,7 +718,7 @@ TEST_P(ServersApart, LoseALookToForeignMailboxesAndNothingElse) {
 
 /// What the server has granted to one client, and nobody else is to reach.
 std::vector<verbs::RemoteAddress> granted_to(const Hostile& client, const Welcome& welcome) {
-    const Channel::Core& core = client.line.core();
+    const Channel::Core& core = client.core();
     std::vector<verbs::RemoteAddress> all{core.peer_ring};
     if (welcome.mailbox_rkey != 0) all.push_back({welcome.mailbox, welcome.mailbox_rkey});
     return all;
@@ -752,7 +752,7 @@ TEST_P(ServersApart, KeepClientsOutOfEachOthersMemory) {
         for (const verbs::RemoteAddress& place : foreign) {
             Hostile hostile{running.server};
             (void)hostile.join();
-            EXPECT_EQ(attempt(hostile, hostile.line.core().memory.slice(0, 1), place),
+            EXPECT_EQ(attempt(hostile, hostile.core().memory.slice(0, 1), place),
                       IBV_WC_REM_ACCESS_ERR)
                 << what << ' ' << &place - foreign.data();
             still_serves();
@@ -769,7 +769,7 @@ TEST_P(ServersApart, KeepClientsOutOfEachOthersMemory) {
     for (const int beside : {-1, 0, 1}) {
         Hostile hostile{running.server};
         const Welcome welcome = hostile.join();
-        const ibv_sge byte = hostile.line.core().memory.slice(0, 1);
+        const ibv_sge byte = hostile.core().memory.slice(0, 1);
         EXPECT_EQ(end_of(hostile,
                          verbs::Write{.from = {&byte, 1},
                                       .to = {welcome.mailbox + static_cast<std::uint64_t>(beside),
@@ -779,7 +779,7 @@ TEST_P(ServersApart, KeepClientsOutOfEachOthersMemory) {
         still_serves();
     }
     // The victim lost nothing: a look, at most.
-    Channel::Core& core = victim.line.core();
+    Channel::Core& core = victim.core();
     EXPECT_EQ(core.link.peer_now(), connect::PeerState::alive);
 }
 
@@ -793,7 +793,7 @@ TEST_P(ServersApart, ReadNothingFromScribblesInARing) {
         if (round % 2 == 0) (void)hostile.join();
         for (std::uint64_t i = 0; i < repetitions(50); ++i) {
             // By a WRITE, wherever this channel may write.
-            Channel::Core& core = hostile.line.core();
+            Channel::Core& core = hostile.core();
             std::byte* const from = core.memory.data();
             for (int k = 0; k < 64; ++k) from[k] = static_cast<std::byte>(random());
             const ibv_sge noise = core.memory.slice(0, 64);

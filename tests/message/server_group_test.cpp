@@ -20,7 +20,7 @@
 #include <utility>
 #include <vector>
 
-#include "client_access.hpp"
+#include "message/lane_inside.hpp"
 #include "message/serving.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/placement.hpp"
@@ -380,38 +380,6 @@ TEST_F(ServerGroupThreads, ArePinnedIfThatIsAskedFor) {
     serving_thread.join();
 }
 
-TEST_F(ServerGroupThreads, RunOnTheNodesThatAreAskedFor) {
-    const std::vector<int> cores = base::cores_of_node(0);
-    ASSERT_FALSE(cores.empty());
-    std::thread serving_thread{[&] {
-        ServerOptions options;
-        options.polling = Polling::dense;
-        auto group =
-            ServerGroup::listen(unique_address(), options, {.count = threads, .nodes = {0}});
-        const auto body = [&](Server& server, std::size_t) {
-            cpu_set_t mask;
-            EXPECT_EQ(sched_getaffinity(0, sizeof mask, &mask), 0);
-            EXPECT_EQ(static_cast<std::size_t>(CPU_COUNT(&mask)), cores.size());
-            for (const int core : cores) {
-                EXPECT_TRUE(CPU_ISSET(static_cast<std::size_t>(core), &mask));
-            }
-            return server.serve(echo, Deadline::never());
-        };
-        std::thread client_thread{[&] {
-            for (std::uint64_t i = 0; i < threads; ++i) {
-                Client client = Client::connect(group.address(), {}, patience());
-                talk(client, i, 50, 100, 1);
-            }
-            group.stop();
-        }};
-        EXPECT_EQ(group.run(body), Status::closed);
-        client_thread.join();
-        EXPECT_NE(group.explain().find("NUMA nodes 0"), std::string::npos) << group.explain();
-        EXPECT_EQ(group.stats().requests, 50U * threads);
-    }};
-    serving_thread.join();
-}
-
 TEST_F(ServerGroupThreads, AreRefusedOutsideTheirRanges) {
     const auto refused = [](const ServerThreads& asked) {
         try {
@@ -424,9 +392,6 @@ TEST_F(ServerGroupThreads, AreRefusedOutsideTheirRanges) {
     EXPECT_TRUE(refused({.count = 0}));
     EXPECT_TRUE(refused({.count = 257}));
     EXPECT_TRUE(refused({.count = 2, .cores = {100'000}}));
-    EXPECT_TRUE(refused({.count = 2, .nodes = {100'000}}));
-    EXPECT_TRUE(refused({.count = 2, .nodes = {-1}}));
-    EXPECT_TRUE(refused({.count = 2, .cores = {0}, .nodes = {0}}));
 }
 
 TEST_F(ServerGroupThreads, OfOneAreAServer) {
@@ -501,7 +466,7 @@ TEST_P(ServerGroups, ThatWereRestartedWithFewerThreadsSayThatSessionsAreLost) {
 
 /// Fills its ring with what asks for nothing, so that each lap of the server finds some.
 void flood(Client& client) {
-    Channel::Core& core = detail::ClientAccess::core(client);
+    Channel::Core& core = RingLaneInside::core_of(client);
     const SessionHead cancel = pack(SessionHeader{.kind = SessionKind::cancel});
     while (core.reserve(sizeof cancel) == Status::ok && core.send(cancel, {}) == Status::ok) {
     }

@@ -24,6 +24,7 @@
 #include "millrace/connect/hub.hpp"
 #include "millrace/connect/link.hpp"
 #include "millrace/message/channel.hpp"
+#include "millrace/message/detail/put_off.hpp"
 #include "support/extent.hpp"
 #include "support/readable.hpp"
 #include "support/resources.hpp"
@@ -417,7 +418,7 @@ TEST_P(Servers, AnswerOverloadWithAStatus) {
 
 TEST_P(Servers, AreNotBlockedByAClientThatDoesNotRead) {
     ServerOptions chosen = options();
-    chosen.max_waiting_bytes = 10'000;
+    chosen.tuning.max_waiting_bytes = 10'000;
     // Where an answer goes in pieces, whoever loses the processor in the middle of one reads
     // nothing of it for that long, and is not meant.
     chosen.patience = GetParam().has_rings() ? 200ms : 2000ms;
@@ -458,7 +459,7 @@ TEST_P(Servers, AreNotBlockedByAClientThatDoesNotRead) {
 
 TEST_P(Servers, GoOnWithAClientThatReadsLate) {
     ServerOptions chosen = options();
-    chosen.max_waiting_bytes = 10'000;
+    chosen.tuning.max_waiting_bytes = 10'000;
     Running running{chosen,
                     [](Request& request) { (void)request.answer(content(0, request.id(), 1000)); }};
     ClientOptions many;
@@ -696,10 +697,10 @@ TEST_P(Servers, TellHandlersOfADeadlineThatHasPassedWhileTheyPutTheRequestOff) {
     Running running{options(), [&](Request& request) {
                         if (!latest.has_value()) {
                             latest = base::Clock::now() + 100ms;
-                            ASSERT_EQ(request.put_off(), Status::ok);
+                            ASSERT_EQ(detail::PuttingOff::put_off(request), Status::ok);
                             return;
                         }
-                        if (request.put_off_at() == 0) {
+                        if (detail::PuttingOff::put_off_at(request) == 0) {
                             while (base::Clock::now() < *latest) {
                             }
                         } else {
@@ -1203,13 +1204,8 @@ TEST(ServerOptions, AreRefusedOutsideTheirRanges) {
     EXPECT_EQ(code_of({.max_clients = 0}), base::ErrorCode::invalid_argument);
     EXPECT_EQ(code_of({.max_clients = 70'000}), base::ErrorCode::invalid_argument);
     EXPECT_EQ(code_of({.ring_bytes = 100}), base::ErrorCode::invalid_argument);
-    EXPECT_EQ(code_of({.max_window = 0}), base::ErrorCode::invalid_argument);
-    EXPECT_EQ(code_of({.max_window = 5000}), base::ErrorCode::invalid_argument);
-    EXPECT_EQ(code_of({.look_ahead = 65}), base::ErrorCode::invalid_argument);
-    EXPECT_EQ(code_of({.group_clients = 2, .group_slice = 0ns}), base::ErrorCode::invalid_argument);
-    EXPECT_EQ(code_of({.group_clients = 2, .group_slice = 2s}), base::ErrorCode::invalid_argument);
-    EXPECT_EQ(code_of({.gather_turns = 0}), base::ErrorCode::invalid_argument);
-    EXPECT_EQ(code_of({.gather_turns = 65}), base::ErrorCode::invalid_argument);
+    EXPECT_EQ(code_of({.tuning = {.max_window = 0}}), base::ErrorCode::invalid_argument);
+    EXPECT_EQ(code_of({.tuning = {.max_window = 5000}}), base::ErrorCode::invalid_argument);
     EXPECT_THROW((void)Client::connect(unique_address(), {.window = 0}, patience()), base::Error);
 }
 
@@ -1229,7 +1225,7 @@ TEST(ServerPolling, IsChosenByWhatWillCarryItsMessages) {
     const auto explained = [](ring::Carrier carrier) {
         ServerOptions options;
         options.max_clients = 300;
-        options.carrier = carrier;
+        options.tuning.carrier = carrier;
         options.endpoint = connect::Endpoint::open("soft0");
         return Server::listen(unique_address(), options).explain();
     };

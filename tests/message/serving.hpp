@@ -120,11 +120,11 @@ inline Way& chosen_way() {
 inline ServerOptions options_of_server(const Way& way) {
     ServerOptions options;
     options.polling = way.polling;
-    options.receives = way.receives;
+    options.tuning.receives = way.receives;
     options.transports = way.transport;
     if (way.needs_trust()) options.protection = Protection::trusted;
     // As many as over UC, as much is asked at once in some tests.
-    if (way.is_shared()) options.shared_packets = 64;
+    if (way.is_shared()) options.tuning.shared_packets = 64;
     return options;
 }
 /// `options`, and the chosen way.

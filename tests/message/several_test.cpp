@@ -180,7 +180,7 @@ TEST(SeveralByThemselves, GoAtOnceThoughTheirClientGathers) {
         ClientOptions chosen;
         chosen.gathers_requests = true;
         chosen.resumes = size < longest_entry;
-        chosen.carrier = ring::Carrier::post;
+        chosen.tuning.carrier = ring::Carrier::post;
         Client client = join_in_turns(
             server, [&] { return Client::connect(server.address(), chosen, patience()); });
         std::uint64_t first = 0;

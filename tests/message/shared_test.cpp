@@ -14,12 +14,12 @@
 #include <thread>
 #include <vector>
 
-#include "checksum.hpp"
+#include "lane/checksum.hpp"
+#include "lane/packet.hpp"
+#include "lane/shared_buffer.hpp"
+#include "lane/shared_sender.hpp"
 #include "message/serving.hpp"
 #include "millrace/base/error.hpp"
-#include "packet.hpp"
-#include "shared_buffer.hpp"
-#include "shared_sender.hpp"
 #include "support/extent.hpp"
 #include "support/readable.hpp"
 
@@ -237,7 +237,7 @@ TEST(SharedSenders, PostBothWritesOfAPacketOrNone) {
     std::memcpy(packets.data(), &head, sizeof head);
     const std::span<const std::byte> packet{packets.data(), sizeof head};
     end::SendWindow window{link};
-    SharedSender sender{link, window, ring::Carrier::post, facts, 7};
+    SharedSender sender{link, window, ring::Carrier::post, facts, 7, 1024};
     PacketChain chain;
     const auto send = [&] {
         return sender.send(chain, packet, packets.slice(0, 1).lkey, verbs::SendFlags::none,
@@ -280,14 +280,14 @@ TEST(SharedServers, AreForWhoAsksForThem) {
     EXPECT_THROW((void)Server::listen(unique_address(), options), base::Error);
     options = shared_server();
     for (const std::uint32_t wrong : {0U, 3U, 128U}) {
-        options.shared_packets = wrong;
+        options.tuning.shared_packets = wrong;
         EXPECT_THROW((void)Server::listen(unique_address(), options), base::Error) << wrong;
     }
     options = shared_server();
-    options.shared_bytes = 100;
+    options.tuning.shared_bytes = 100;
     EXPECT_THROW((void)Server::listen(unique_address(), options), base::Error);
     options = shared_server();
-    options.receives = Receives::shared;
+    options.tuning.receives = Receives::shared;
     EXPECT_THROW((void)Server::listen(unique_address(), options), base::Error);
     options = shared_server();
     options.transports = connect::Transport::tcp;
@@ -324,7 +324,7 @@ class SharedServersBy : public testing::TestWithParam<ring::Carrier> {
   protected:
     static Client connect(const Server& server, ClientOptions options = {}) {
         options = shared_client(std::move(options));
-        options.carrier = GetParam();
+        options.tuning.carrier = GetParam();
         return Client::connect(server.address(), options, patience());
     }
 };
@@ -335,7 +335,7 @@ INSTANTIATE_TEST_SUITE_P(Carriers, SharedServersBy,
 TEST_P(SharedServersBy, AnswerEachOnceWherePacketsMeet) {
     // 64 lines for up to 24 packets of up to 16: most of those that are there together meet.
     ServerOptions options = shared_server();
-    options.shared_bytes = 4096;
+    options.tuning.shared_bytes = 4096;
     Server server = Server::listen(unique_address(), options);
     std::vector<Client> clients;
     {
@@ -432,7 +432,7 @@ TEST_P(SharedServersBy, LeaveTheDescriptorsOfIdleClientsQuiet) {
 TEST_P(SharedServersBy, HaveAsManyPlacesAsTheyHaveClients) {
     ServerOptions options = shared_server();
     options.max_clients = 2;
-    options.shared_packets = 1;
+    options.tuning.shared_packets = 1;
     Running running{options};
     for (int round = 0; round < 100; ++round) {
         Client one = connect(running.server);

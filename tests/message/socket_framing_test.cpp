@@ -8,8 +8,8 @@
 #include <span>
 #include <vector>
 
+#include "lane/socket_framing.hpp"
 #include "message/serving.hpp"
-#include "socket_framing.hpp"
 
 namespace millrace::message {
 namespace {

@@ -19,17 +19,18 @@
 #include <utility>
 #include <vector>
 
+#include "lane/any_lane.hpp"
+#include "lane/lanes.hpp"
+#include "lane/socket_framing.hpp"
+#include "lane/socket_lane.hpp"
 #include "message/serving.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/system_calls.hpp"
 #include "millrace/connect/facts.hpp"
 #include "millrace/message/dispatcher.hpp"
 #include "setup.hpp"
-#include "socket_framing.hpp"
-#include "socket_wire.hpp"
 #include "support/child_process.hpp"
 #include "support/readable.hpp"
-#include "wires.hpp"
 
 namespace millrace::message {
 namespace {
@@ -201,13 +202,13 @@ TEST(MessagesOverSockets, RefuseWhatOnlyRingsHave) {
     client.answers = Transfer::send;
     EXPECT_THAT(of_client(client).second, HasSubstr("answers by SEND over tcp"));
     client = by(Transport::tcp);
-    client.carrier = ring::Carrier::post;
+    client.tuning.carrier = ring::Carrier::post;
     EXPECT_EQ(of_client(client).first, ErrorCode::invalid_argument);
     ServerOptions server = taking(Transport::tcp);
-    server.receives = Receives::shared;
+    server.tuning.receives = Receives::shared;
     EXPECT_THAT(of_server(server).second, HasSubstr("shared receives of clients by tcp"));
     server = taking(Transport::tcp);
-    server.carrier = ring::Carrier::store;
+    server.tuning.carrier = ring::Carrier::store;
     EXPECT_EQ(of_server(server).first, ErrorCode::invalid_argument);
     EXPECT_EQ(of_server(taking(Transports{})).first, ErrorCode::invalid_argument);
     const connect::Address addresses[] = {loopback()};
@@ -262,7 +263,7 @@ TEST(MessagesOverSockets, ThatAreGatheredGoWhenALoopComesRound) {
 TEST(MessagesOverSockets, BringWhatIsLongerThanAllBuffersOfTheWay) {
     ServerOptions options = taking(Transport::tcp);
     options.max_request_bytes = std::size_t{24} << 20;
-    options.max_waiting_bytes = 1;
+    options.tuning.max_waiting_bytes = 1;
     Running running{options, echo, loopback()};
     Client other = Client::connect(running.server.address(), by(Transport::tcp), patience());
     Client client = Client::connect(running.server.address(), by(Transport::tcp), patience());
@@ -338,27 +339,42 @@ TEST(MessagesOverSockets, OfWhomBothCloseAreAllRead) {
 }
 
 /// Two ends, and nobody above them.
-struct WirePair {
-    explicit WirePair(bool gathers = false) {
+struct LanePair {
+    explicit LanePair(bool gathers = false) {
         connect::LinkOptions options = link_options({}, server_service);
         options.accepted = options.transport = Transport::tcp;
         auto listener = connect::Listener::listen(loopback(), options);
         std::thread other{[&] {
             far =
-                connect_socket_wire(listener.address(), options,
+                connect_socket_lane(listener.address(), options,
                                     {.max_message_bytes = 1 << 20, .gathers = gathers}, patience());
         }};
         near = host.meet(listener.accept_speaking(patience()));
         other.join();
     }
     SocketHost host{1 << 20, nullptr};
-    std::unique_ptr<Wire> near;
-    std::unique_ptr<Wire> far;
+    std::unique_ptr<NetworkLane> near;
+    std::unique_ptr<NetworkLane> far;
 };
 
-TEST(SocketWires, TellWhoClosesWhetherAllWasRead) {
+TEST(SocketLanes, LeaveNothingWhereTheyWereMovedFrom) {
+    LanePair pair;
+    AnyLane lane{std::move(pair.near)};
+    NetworkLane* const network = lane.network();
+    ASSERT_NE(network, nullptr);
+    EXPECT_EQ(lane.ring(), nullptr) << "it has none";
+    AnyLane other = std::move(lane);
+    EXPECT_EQ(other.network(), network);
+    EXPECT_FALSE(lane.has_value());  // NOLINT(bugprone-use-after-move): what this is about
+    EXPECT_EQ(lane.network(), nullptr);
+    other.reset();
+    EXPECT_FALSE(other.has_value());
+    EXPECT_EQ(other.network(), nullptr);
+}
+
+TEST(SocketLanes, TellWhoClosesWhetherAllWasRead) {
     for (const bool reads : {false, true}) {
-        WirePair pair;
+        LanePair pair;
         ASSERT_EQ(pair.far->send(pack(SessionHeader{.id = 1}), content(1, 1, 100)), Status::ok);
         std::span<const std::byte> message;
         const Deadline deadline = patience();
@@ -371,21 +387,22 @@ TEST(SocketWires, TellWhoClosesWhetherAllWasRead) {
         while (pair.far->look(message) == Status::empty && !deadline.expired()) {
         }
         EXPECT_EQ(pair.far->look(message), Status::closed);
-        EXPECT_EQ(pair.far->close(patience()), reads ? Status::ok : Status::closed);
+        std::string why;
+        EXPECT_EQ(pair.far->close(patience(), why), reads ? Status::ok : Status::closed);
     }
 }
 
-void say(Wire& wire, std::uint64_t id) {
+void say(NetworkLane& lane, std::uint64_t id) {
     std::span<std::byte> place;
-    ASSERT_EQ(wire.claim(session_head_bytes, place), Status::ok);
+    ASSERT_EQ(lane.claim(session_head_bytes, place), Status::ok);
     const SessionHead head = pack(SessionHeader{.id = id});
     std::memcpy(place.data(), &head, sizeof head);
-    ASSERT_EQ(wire.commit(session_head_bytes), Status::ok);
+    ASSERT_EQ(lane.commit(session_head_bytes), Status::ok);
 }
 
-TEST(SocketWires, GatherOnlyWhatTheyWereAskedTo) {
+TEST(SocketLanes, GatherOnlyWhatTheyWereAskedTo) {
     for (const bool gathers : {false, true}) {
-        WirePair pair{gathers};
+        LanePair pair{gathers};
         say(*pair.far, 1);
         say(*pair.far, 2);
         EXPECT_EQ(pair.far->flushed_bytes() == 0, gathers);
@@ -404,8 +421,8 @@ TEST(SocketWires, GatherOnlyWhatTheyWereAskedTo) {
     }
 }
 
-TEST(SocketWires, ReadAndAnswerWhatCameTogetherByOneSystemCallEach) {
-    WirePair pair;
+TEST(SocketLanes, ReadAndAnswerWhatCameTogetherByOneSystemCallEach) {
+    LanePair pair;
     for (const std::uint64_t together : {1, 16, 40}) {
         const std::uint64_t before = pair.far->flushed_bytes();
         for (std::uint64_t id = 1; id <= together; ++id) {

@@ -33,11 +33,11 @@ TEST_P(Transfers, PostWhatTheySayForEachCall) {
     const Way way = GetParam();
     ServerOptions chosen = options();
     chosen.endpoint = at_server.endpoint;
-    chosen.carrier = ring::Carrier::post;
+    chosen.tuning.carrier = ring::Carrier::post;
     Server server = Server::listen(unique_address(), chosen);
     ClientOptions client_options = options_of_client();
     client_options.endpoint = at_client.endpoint;
-    client_options.carrier = ring::Carrier::post;
+    client_options.tuning.carrier = ring::Carrier::post;
     Client client = join_in_turns(
         server, [&] { return Client::connect(server.address(), client_options, patience()); });
     const auto call = [&](std::uint64_t number) {
@@ -86,13 +86,13 @@ TEST_P(Transfers, AreInlinedAndSignaledAsTheirOptionsSay) {
         test::CountedEndpoint at_client;
         ServerOptions chosen = options();
         chosen.endpoint = at_server.endpoint;
-        chosen.carrier = ring::Carrier::post;
-        chosen.posting = {.inlines = is_on, .signals_selectively = is_on};
+        chosen.tuning.carrier = ring::Carrier::post;
+        chosen.tuning.posting = {.inlines = is_on, .signals_selectively = is_on};
         Server server = Server::listen(unique_address(), chosen);
         ClientOptions client_options = options_of_client();
         client_options.endpoint = at_client.endpoint;
-        client_options.carrier = ring::Carrier::post;
-        client_options.posting = chosen.posting;
+        client_options.tuning.carrier = ring::Carrier::post;
+        client_options.tuning.posting = chosen.tuning.posting;
         Client client = join_in_turns(
             server, [&] { return Client::connect(server.address(), client_options, patience()); });
         at_server.posts.clear();
@@ -143,7 +143,7 @@ TEST(ServersOfEveryWay, ServeClientsOfAllOfThemAtOnce) {
         for (const Polling polling : {Polling::flag, Polling::dense}) {
             ServerOptions options;
             options.polling = polling;
-            options.receives = receives;
+            options.tuning.receives = receives;
             if (receives == Receives::shared) options.protection = Protection::trusted;
             Running running{options};
             std::vector<Client> clients;
@@ -171,8 +171,8 @@ TEST(ServersOfEveryWay, ServeClientsOfAllOfThemAtOnce) {
 
 TEST(ServersOfEveryWay, RefuseWhatTheyDoNotAllowWithTheReason) {
     ServerOptions options;
-    options.requests_by_send = false;
-    options.answers_by_send = false;
+    options.tuning.requests_by_send = false;
+    options.tuning.answers_by_send = false;
     Running running{options};
     const auto refused = [&](Transfer requests, Transfer answers, const std::string& what) {
         ClientOptions chosen;
@@ -197,26 +197,26 @@ TEST(ServersOfEveryWay, RefuseReceivesThatCannotBe) {
     for (const std::size_t slot :
          {std::size_t{0}, std::size_t{64}, std::size_t{500}, std::size_t{128} << 10}) {
         ServerOptions server;
-        server.slot_bytes = slot;
+        server.tuning.slot_bytes = slot;
         EXPECT_THROW((void)Server::listen(unique_address(), server), base::Error) << slot;
         ClientOptions client;
-        client.slot_bytes = slot;
+        client.tuning.slot_bytes = slot;
         EXPECT_THROW((void)Client::connect(unique_address(), client, patience()), base::Error);
     }
     for (const std::uint32_t receives : {0U, 15U, 100'000U}) {
         ServerOptions server;
-        server.receives = Receives::shared;
+        server.tuning.receives = Receives::shared;
         server.protection = Protection::trusted;
-        server.shared_receives = receives;
+        server.tuning.shared_receives = receives;
         EXPECT_THROW((void)Server::listen(unique_address(), server), base::Error) << receives;
     }
 }
 
 TEST(ServersOfEveryWay, GoOnWhereSharedReceivesAreFewerThanTheRequestsOfAll) {
     ServerOptions options;
-    options.receives = Receives::shared;
+    options.tuning.receives = Receives::shared;
     options.protection = Protection::trusted;
-    options.shared_receives = 16;
+    options.tuning.shared_receives = 16;
     Running running{options};
     std::vector<std::thread> crowd;
     for (std::uint64_t whose = 0; whose < 6; ++whose) {
@@ -297,7 +297,7 @@ TEST(ServersOfEveryWay, LoseTheConnectionOfALiarAndNoOther) {
     };
     for (const Receives receives : {Receives::own, Receives::shared}) {
         ServerOptions options;
-        options.receives = receives;
+        options.tuning.receives = receives;
         if (receives == Receives::shared) options.protection = Protection::trusted;
         Server server = Server::listen(unique_address(), options);
         ClientOptions by_send;

@@ -69,11 +69,11 @@ TEST_P(Calls, CarryBytesOfEverySize) {
 
 TEST_P(Calls, GoThroughTheSmallestRingsAndWindows) {
     ServerOptions small = server_options();
-    small.messages.ring_bytes = small.messages.slot_bytes = 128;
-    small.messages.max_window = 1;
+    small.messages.ring_bytes = small.messages.tuning.slot_bytes = 128;
+    small.messages.tuning.max_window = 1;
     Running running{small};
     ClientOptions options = client_options();
-    options.messages.ring_bytes = options.messages.slot_bytes = 128;
+    options.messages.ring_bytes = options.messages.tuning.slot_bytes = 128;
     options.messages.window = 1;
     Client client = running.connect<Add, Echo>(options);
     for (std::uint64_t i = 0; i < 50; i += test::size_step(1)) {

@@ -17,6 +17,7 @@
 #include <gtest/gtest.h>
 
 #include "millrace/connect/hub.hpp"
+#include "millrace/message/detail/put_off.hpp"
 #include "millrace/rpc/coroutine.hpp"
 #include "rpc/allocations.hpp"
 #include "rpc/serving.hpp"
@@ -92,7 +93,7 @@ TEST_P(AwaitedBy, CallsThatWaitForTheWindowGoByTheirPriority) {
     EXPECT_EQ(hub.run(patience()), Status::closed);
     running.stop();
     ASSERT_EQ(order.size(), 43U);
-    const std::uint64_t before = message::Request::others_before;
+    const std::uint64_t before = message::detail::PuttingOff::others_before;
     const auto first_low =
         static_cast<std::uint64_t>(std::ranges::find(order, 100U) - order.begin());
     // The first one went while none waited; where answers come sooner, some of the others, too.

@@ -65,7 +65,7 @@ INSTANTIATE_TEST_SUITE_P(Designs, EveryDesign,
 /// Whether bytes of a WRITE land in order, as the device of this test says.
 bool lands_in_order(const connect::Address& server) {
     message::Client client =
-        message::Client::connect(server, {.service = std::string{server_service}}, patience());
+        message::Client::connect(server, {.tuning = {.service = server_service}}, patience());
     return client.link().writes_in_order();
 }
 
@@ -75,7 +75,7 @@ TEST_P(EveryDesign, PostsWhatItSaysForEachCall) {
     test::CountedEndpoint at_client;
     ServerOptions server_options;
     server_options.messages.endpoint = at_server.endpoint;
-    server_options.messages.carrier = ring::Carrier::post;
+    server_options.messages.tuning.carrier = ring::Carrier::post;
     server_options.messages.polling = polling;
     Running running{server_options, add_procedures};
     const bool in_order = lands_in_order(running.server.address());
@@ -84,7 +84,7 @@ TEST_P(EveryDesign, PostsWhatItSaysForEachCall) {
     options.design = design;
     options.dispatcher = dispatching.dispatcher;
     options.messages.endpoint = at_client.endpoint;
-    options.messages.carrier = ring::Carrier::post;
+    options.messages.tuning.carrier = ring::Carrier::post;
     Client client = running.connect<Add>(options);
     // From here on all is this thread's: who sleeps announces that by a WRITE, and is woken by one.
     running.stop();
@@ -247,7 +247,7 @@ TEST(Profiles, OfTheLibraryHasEveryDesign) {
 TEST(AutomaticDesign, IsWhatTheProfileSaysAndIsExplained) {
     const connect::Address address = unique_address();
     ServerOptions server_options;
-    server_options.messages.answers_by_send = false;
+    server_options.messages.tuning.answers_by_send = false;
     Running running{server_options, add_procedures, address};
     auto endpoint = connect::Endpoint::shared();
     const std::string device = device_kind(*endpoint);

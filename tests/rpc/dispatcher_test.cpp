@@ -148,7 +148,7 @@ class LyingServer {
     explicit LyingServer(unsigned seed)
         : random_{seed},
           server_{
-              message::Server::listen(unique_address(), {.service = std::string{server_service}})},
+              message::Server::listen(unique_address(), {.tuning = {.service = server_service}})},
           thread_{server_, [this](message::Server& its) {
                       return its.serve([this](message::Request& request) { lie(request); },
                                        Deadline::never());
@@ -259,7 +259,7 @@ TEST_P(SharedByLiars, EndEachCallOnceAndServeTheOthers) {
 TEST(LiarsByADispatcher, WhoCallWhatIsNoneAreAnsweredAndSoAreTheOthers) {
     Running running;
     auto dispatcher = message::Dispatcher::connect(
-        std::vector{running.server.address()}, {.client = {.service = std::string{server_service}}},
+        std::vector{running.server.address()}, {.client = {.tuning = {.service = server_service}}},
         patience());
     std::jthread thread{[&] {
         dispatcher.adopt();

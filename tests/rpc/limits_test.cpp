@@ -15,6 +15,7 @@
 #include <gtest/gtest.h>
 
 #include "millrace/base/error.hpp"
+#include "millrace/message/detail/put_off.hpp"
 #include "rpc/serving.hpp"
 #include "support/child_process.hpp"
 
@@ -241,137 +242,6 @@ TEST(Repeating, HasABudget) {
     EXPECT_EQ(client.stats().out_of_budget, 5U);
 }
 
-/// Refuses the first calls, and answers then.
-struct Refusing {
-    explicit Refusing(int first, Error with = {.code = Code::overloaded})
-        : left{first}, running{{}, [this, with](Server& server) {
-                                   server.handle<Break>(
-                                       [this, with](std::string_view how) -> Result<std::string> {
-                                           ++calls;
-                                           if (left-- > 0) return with;
-                                           return std::string{how};
-                                       });
-                                   server.handle<Ping>([](Nothing) { return Nothing{}; });
-                               }} {}
-    std::atomic<int> left;
-    std::atomic<int> calls{0};
-    Running running;
-};
-
-TEST(Repeating, OfWhatWasSubmittedIsDoneIfThatIsAskedFor) {
-    Refusing refusing{2};
-    Client client = refusing.running.connect<Break, Ping>();
-    std::vector<Result<std::string>> results;
-    const auto keep = [&](Result<std::string> result) { results.push_back(std::move(result)); };
-    {
-        // A view need not stay.
-        const std::string text(1000, 'x');
-        ASSERT_EQ(client.submit<Break>(text, keep, patience(), {.again = true}), Status::ok);
-    }
-    // Others go on meanwhile.
-    EXPECT_TRUE(client.call<Ping>({}, patience()).ok());
-    while (client.outstanding() != 0) ASSERT_EQ(client.wait(patience()), Status::ok);
-    ASSERT_EQ(results.size(), 1U);
-    ASSERT_TRUE(results[0]);
-    EXPECT_EQ(*results[0], std::string(1000, 'x'));
-    EXPECT_EQ(client.stats().repeated, 2U);
-    EXPECT_EQ(refusing.calls, 3);
-
-    // By poll alone, and of several.
-    refusing.left = 5;
-    for (int i = 0; i < 4; ++i) {
-        ASSERT_EQ(client.submit<Break>("again", keep, patience(), {.again = true}), Status::ok);
-    }
-    EXPECT_EQ(client.outstanding(), 4U);
-    const auto deadline = patience();
-    while (client.outstanding() != 0 && !deadline.expired()) (void)client.poll();
-    ASSERT_EQ(results.size(), 5U);
-    int failed = 0;
-    for (const auto& result : results) failed += result.ok() ? 0 : 1;
-    // Five refusals may all have met one call, which has three attempts, or have met them all.
-    EXPECT_LE(failed, 1);
-    EXPECT_EQ(client.wait(patience()), Status::empty);
-}
-
-TEST(Repeating, OfWhatWasSubmittedGoesByItsPriority) {
-    const connect::Address address = unique_address();
-    std::vector<std::uint64_t> order;
-    const auto note = [&](Server& server) {
-        server.handle<Add>([&](const Pair& pair) {
-            order.push_back(pair.one);
-            return sum_of(pair);
-        });
-    };
-    auto first = std::make_unique<Running>(ServerOptions{}, note, address);
-    ClientOptions options;
-    options.messages.window = 1;  // one at a time: the order at the server is the client's
-    options.retry = {.attempts = 100, .largest_budget = 100, .pause = 1us, .longest_pause = 1us};
-    Client client = first->connect<Add>(options);
-    first.reset();
-    ASSERT_TRUE(comes_true([&] {
-        const Status status = client.poll();
-        return status == Status::closed || status == Status::peer_lost;
-    }));
-    int answered = 0;
-    const auto submit = [&](std::uint64_t number, Priority priority) {
-        const auto keep = [&](const Result<Sum>& sum) { answered += sum.ok() ? 1 : 0; };
-        return client.submit<Add>({number, 0}, keep, patience(),
-                                  {.priority = priority, .again = true});
-    };
-    ASSERT_EQ(submit(100, Priority::low), Status::ok);
-    ASSERT_EQ(submit(101, Priority::low), Status::ok);
-    ASSERT_EQ(submit(0, Priority::normal), Status::ok);
-    ASSERT_EQ(submit(1, Priority::normal), Status::ok);
-    Running second{{}, note, address};
-    while (client.outstanding() != 0) ASSERT_EQ(client.wait(patience()), Status::ok);
-    second.stop();
-    EXPECT_EQ(answered, 4);
-    EXPECT_EQ(order, (std::vector<std::uint64_t>{0, 1, 100, 101}));
-}
-
-TEST(Repeating, OfWhatWasSubmittedHasABudgetADeadlineAndAnEnd) {
-    Refusing refusing{1'000'000};
-    ClientOptions options;
-    options.retry = {.attempts = 100, .budget_per_call = 0, .largest_budget = 3, .pause = 1us};
-    Client client = refusing.running.connect<Break>(options);
-    std::vector<Code> codes;
-    const auto keep = [&](const Result<std::string>& result) { codes.push_back(result.code()); };
-    ASSERT_EQ(client.submit<Break>("", keep, patience(), {.again = true}), Status::ok);
-    while (client.outstanding() != 0) ASSERT_EQ(client.wait(patience()), Status::ok);
-    EXPECT_EQ(codes, std::vector{Code::overloaded});
-    EXPECT_EQ(refusing.calls, 4);
-    EXPECT_EQ(client.stats().out_of_budget, 1U);
-
-    options.retry = {.attempts = 100, .largest_budget = 100, .pause = 1h, .longest_pause = 1h};
-    Client patient = refusing.running.connect<Break>(options);
-    codes.clear();
-    base::Cancellation cancellation;
-    std::uint64_t id = 0;
-    const auto never = [](const Result<std::string>&) { ADD_FAILURE() << "it was taken back"; };
-    const Deadline whenever = Deadline::never();
-    ASSERT_EQ(patient.submit<Break>("", never, whenever, {.again = true}, &id), Status::ok);
-    ASSERT_EQ(patient.submit<Break>("", keep, whenever.cancelled_by(cancellation), {.again = true}),
-              Status::ok);
-    ASSERT_EQ(patient.submit<Break>("", keep, whenever, {.again = true}), Status::ok);
-    // One with less time than a pause is not put off.
-    ASSERT_EQ(patient.submit<Break>("", keep, patience(), {.again = true}), Status::ok);
-    ASSERT_TRUE(comes_true([&] {
-        (void)patient.poll();
-        return patient.stats().repeated == 3 && codes.size() == 1;
-    }));
-    EXPECT_NE(codes.back(), Code::ok);
-    EXPECT_EQ(patient.outstanding(), 3U);
-    EXPECT_TRUE(patient.cancel(id));
-    EXPECT_FALSE(patient.cancel(id));
-    cancellation.request();
-    ASSERT_EQ(patient.wait(patience()), Status::ok);
-    EXPECT_EQ(codes.back(), Code::cancelled);
-    EXPECT_EQ(patient.close(patience()), Status::ok);
-    EXPECT_EQ(codes.back(), Code::closed);
-    EXPECT_EQ(codes.size(), 3U);
-    EXPECT_EQ(patient.outstanding(), 0U);
-}
-
 TEST(Repeating, OfWhatMayHaveBeenDoneIsForIdempotentProcedures) {
     int dropped = 0;
     Running running{{}, [&](Server& server) {
@@ -448,7 +318,7 @@ TEST(Priorities, SayWhoIsServedFirstOfWhatWaitsAndStarveNobody) {
         if (served.order[i] < 100) continue;
         low.push_back(served.order[i]);
         // One behind each 16 others, and the rest behind all.
-        const std::size_t before = message::Request::others_before;
+        const std::size_t before = message::detail::PuttingOff::others_before;
         const std::size_t place =
             low.size() <= 2 ? low.size() * before + low.size() - 1 : 40 + low.size() - 1;
         EXPECT_EQ(i, place) << served.order[i];
@@ -460,7 +330,7 @@ TEST(Priorities, SayWhoIsServedFirstOfWhatWaitsAndStarveNobody) {
 }
 
 TEST(Priorities, MeanNothingWhereWhatIsPutOffFindsNoRoom) {
-    InOrder served{{.max_put_off_bytes = 0}};
+    InOrder served{{.tuning = {.max_put_off_bytes = 0}}};
     Client client = served.connect();
     served.submit(client, 0, 1, Priority::low);
     served.submit(client, 1, 1, Priority::normal);
@@ -550,65 +420,6 @@ TEST_P(Reconnecting, FindsTheProceduresOfAnotherServer) {
     EXPECT_EQ(second.server.procedures().at(2).answered, 1U);
     EXPECT_EQ(second.server.procedures().at(1).answered, 1U);
     EXPECT_EQ(second.server.procedures().at(0).calls, 0U) << "no number of the first server";
-}
-
-TEST_P(Reconnecting, IsDoneForWhatWasSubmittedAndMayBeMadeAgain) {
-    Aside aside;
-    const connect::Address address = unique_address();
-    const auto waits_for_ever = [&aside](Server& server) {
-        server.handle<Add>([&aside](const Pair&, Call<Add>& call) { aside.put(call.defer()); });
-    };
-    auto first = std::make_unique<Running>(ServerOptions{}, waits_for_ever, address);
-    ClientOptions chosen = options();
-    chosen.retry = {.attempts = 5, .largest_budget = 100};
-    Client client = first->connect<Add>(chosen);
-    std::vector<Result<Sum>> sums;
-    const auto keep = [&](Result<Sum> sum) { sums.push_back(std::move(sum)); };
-    ASSERT_EQ(client.submit<Add>({1, 2}, keep, patience(), {.again = true}), Status::ok);
-    std::optional<Code> once;
-    ASSERT_EQ(client.submit<Add>(
-                  {5, 6}, [&](const Result<Sum>& sum) { once = sum.code(); }, patience()),
-              Status::ok);
-    ASSERT_TRUE(comes_true([&] { return aside.count() == 2; }));
-    first.reset();
-    std::optional<Running> second;
-    second.emplace(ServerOptions{}, add_in_another_order, address);
-    while (client.outstanding() != 0) ASSERT_EQ(client.wait(patience()), Status::ok);
-    ASSERT_EQ(sums.size(), 1U);
-    ASSERT_TRUE(sums[0]) << name_of(sums[0].code());
-    EXPECT_EQ(sums[0]->sum, 3U);
-    EXPECT_TRUE(once == Code::peer_lost || once == Code::session_lost)
-        << "nobody asked for that to be made again";
-    // What finds the connection ended waits for another one, and goes by its deadline otherwise.
-    second->stop();
-    second.reset();
-    std::uint64_t id = 0;
-    ASSERT_TRUE(comes_true([&] {
-        const auto has_ended = [](Status status) {
-            return status == Status::closed || status == Status::peer_lost;
-        };
-        if (std::string{GetParam()} != "shared") return has_ended(client.poll());
-        const auto nobody = [](const Result<Sum>&) {};
-        const Status status = client.submit<Add>({0, 0}, nobody, patience(), {}, &id);
-        if (status == Status::ok) (void)client.cancel(id);
-        (void)client.poll();
-        return has_ended(status);
-    }));
-    Status soon = Status::timed_out;  // whoever loses the processor that long asks again
-    while (soon == Status::timed_out) {
-        soon = client.submit<Add>({7, 8}, keep, Deadline::after(50ms), {.again = true});
-    }
-    ASSERT_EQ(soon, Status::ok);
-    ASSERT_EQ(client.submit<Add>({3, 4}, keep, patience(), {.again = true}), Status::ok);
-    const auto never = [](const Result<Sum>&) { ADD_FAILURE() << "it was taken back"; };
-    ASSERT_EQ(client.submit<Add>({3, 4}, never, patience(), {.again = true}, &id), Status::ok);
-    EXPECT_TRUE(client.cancel(id));
-    while (client.outstanding() != 1) ASSERT_EQ(client.wait(patience()), Status::ok);
-    EXPECT_EQ(sums.back().code(), Code::timed_out);
-    Running third{{}, add_in_another_order, address};
-    while (client.outstanding() != 0) ASSERT_EQ(client.wait(patience()), Status::ok);
-    ASSERT_TRUE(sums.back()) << name_of(sums.back().code());
-    EXPECT_EQ(sums.back()->sum, 7U);
 }
 
 TEST_P(Reconnecting, NeedsNobodyWhoHasNoticedTheEnd) {

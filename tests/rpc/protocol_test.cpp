@@ -180,7 +180,7 @@ class Liar {
   public:
     explicit Liar(Running& running)
         : client_{message::Client::connect(running.server.address(),
-                                           {.service = std::string{server_service}}, patience())} {}
+                                           {.tuning = {.service = server_service}}, patience())} {}
     Outcome ask(std::uint16_t procedure, std::span<const std::byte> request,
                 base::Deadline deadline = patience()) {
         return client_.call(request, answer_, deadline, procedure);

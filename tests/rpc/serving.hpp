@@ -197,9 +197,9 @@ struct Way {
 inline ServerOptions server_options_of(const Way& way) {
     ServerOptions options;
     options.messages.polling = way.polling;
-    options.messages.carrier = way.carrier;
+    options.messages.tuning.carrier = way.carrier;
     options.messages.transports = way.transport;
-    options.messages.receives = way.receives;
+    options.messages.tuning.receives = way.receives;
     if (way.receives == message::Receives::shared || way.transport == connect::Transport::ud) {
         options.messages.protection = message::Protection::trusted;  // all clients share them
     }
@@ -213,7 +213,7 @@ inline ClientOptions client_options_of(const Way& way, std::optional<Dispatching
         if (!dispatching.has_value()) dispatching.emplace();
         options.dispatcher = dispatching->dispatcher;
     }
-    options.messages.carrier = way.carrier;
+    options.messages.tuning.carrier = way.carrier;
     options.design = way.design;
     options.messages.transport = way.transport;
     return options;

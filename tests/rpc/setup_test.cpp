@@ -103,7 +103,7 @@ TEST(SetUp, RefusesAnotherRequestOrResponse) {
 
 TEST(SetUp, RefusesAServerThatKnowsNoProcedures) {
     message::Server server =
-        message::Server::listen(unique_address(), {.service = std::string{server_service}});
+        message::Server::listen(unique_address(), {.tuning = {.service = server_service}});
     std::thread serving{[&] {
         server.adopt();
         EXPECT_EQ(server.serve([](message::Request& request) { (void)request.answer({}); },

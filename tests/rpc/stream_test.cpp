@@ -279,7 +279,7 @@ class Scripted {
     explicit Scripted(std::vector<std::uint64_t> words)
         : words_{std::move(words)},
           server_{
-              message::Server::listen(unique_address(), {.service = std::string{server_service}})},
+              message::Server::listen(unique_address(), {.tuning = {.service = server_service}})},
           thread_{server_, [this](message::Server& its) {
                       return its.serve([this](message::Request& request) { answer(request); },
                                        Deadline::never());

@@ -20,6 +20,7 @@
 #include "millrace/kv/client.hpp"
 #include "millrace/kv/server.hpp"
 #include "millrace/message/client.hpp"
+#include "millrace/message/detail/put_off.hpp"
 #include "millrace/message/server.hpp"
 #include "millrace/message/server_group.hpp"
 #include "millrace/rpc/client.hpp"
@@ -145,7 +146,7 @@ TEST_P(WantOfMemory, CostsAServerOfMessagesOneConnection) {
     const auto handler = [&](message::Request& request) {
         switch (request.procedure()) {
             case 1: later.push_back(request.defer()); return;
-            case 2: (void)request.put_off(); [[fallthrough]];
+            case 2: (void)message::detail::PuttingOff::put_off(request); [[fallthrough]];
             default: (void)request.answer(request.payload());
         }
     };
@@ -166,7 +167,7 @@ TEST_P(WantOfMemory, CostsAServerOfMessagesOneConnection) {
     const Bytes large(std::size_t{300} << 10);
     const auto options = [] {
         message::ClientOptions chosen = client_options();
-        chosen.large.longer_than = message::LargeMessages::never;
+        chosen.tuning.large.longer_than = message::LargeMessages::never;
         return chosen;
     };
     const auto join = [&] {
@@ -263,70 +264,6 @@ struct Counting {
     using Request = Number;
     using Part = Number;
 };
-
-TEST_P(WantOfMemory, CostsServersBetweenWhomClientsMoveOneConnection) {
-    if (GetParam().transport != connect::Transport::rc) GTEST_SKIP() << "its clients stay";
-    message::ServerOptions chosen = server_options();
-    chosen.max_clients = 3;  // each that was lost to it would be missed
-    auto servers =
-        message::ServerGroup::listen(connect::Address::parse("127.0.0.1:0"), chosen, {.count = 2});
-    const auto handler = [&](message::Request& request) {
-        const message::ClientId client = request.client();
-        (void)request.answer(request.payload());
-        if (request.procedure() != 1) return;
-        try {
-            servers.move(client, 1 - client.server);
-        } catch (const std::bad_alloc&) {
-            // It stays.
-        }
-    };
-    const auto turn = [&] {
-        std::size_t taken = 0;
-        for (std::size_t i = 0; i != servers.size(); ++i) taken += servers.server(i).turn(handler);
-        if (taken == 0) (void)servers.server(0).rest(a_moment());
-    };
-    const auto join = [&] {
-        message::ClientOptions options = client_options();
-        options.resumes = true;
-        return message::Client::connect(servers.address(), options, patience());
-    };
-    const Bytes small(100);
-    /// Asks, as often as it takes, until it was moved so often, or is lost.
-    const auto move = [&](message::Client& client, std::uint64_t often) {
-        Bytes answer;
-        const Deadline until = patience();
-        for (int calls = 0; client.stats().moved < often && !until.expired(); ++calls) {
-            const message::Outcome outcome =
-                client.call(small, answer, patience(), calls % 10 == 0 ? 1 : 0);
-            expect_news(outcome);
-            if (outcome != message::Outcome::ok) return;
-        }
-    };
-    const auto talk = [&](message::Client& client) { move(client, client.stats().moved + 2); };
-    std::optional<message::Client> lasting;
-    serve_while(turn, [&] { lasting.emplace(join()); });
-    /// Whoever has closed is not one of them any more.
-    const auto all_left = [&] {
-        const Deadline until = patience();
-        while (servers.stats().clients != 1 && !until.expired()) std::this_thread::yield();
-        EXPECT_EQ(servers.stats().clients, 1U);
-    };
-    const auto witness = [&] {
-        Bytes answer;
-        EXPECT_EQ(lasting->call(small, answer, patience()), message::Outcome::ok);
-        all_left();
-        auto newcomer = join();
-        for (int i = 0; i != 2; ++i) {
-            const std::uint64_t before = newcomer.stats().moved;
-            move(newcomer, before + 1);
-            EXPECT_GT(newcomer.stats().moved, before);
-        }
-        EXPECT_EQ(newcomer.close(patience()), Status::ok);
-        all_left();
-    };
-    starve(turn, join, talk, witness);
-    EXPECT_EQ(servers.stats().pending, 0U);
-}
 
 TEST_P(WantOfMemory, CostsAServerOfCallsOneConnection) {
     rpc::ServerOptions chosen;

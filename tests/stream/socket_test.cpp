@@ -470,6 +470,23 @@ TEST_P(StreamModes, ASocketThatIsDroppedCountsAsLost) {
     EXPECT_EQ(pair.far->close(patience()), Status::peer_lost);
 }
 
+TEST_P(StreamModes, IsClosedThoughThePeerLetGoOfItsEndWithTheLastByteRead) {
+    Pair pair{in_mode(GetParam())};
+    std::thread other{[&] {
+        Bytes all(20'000);
+        std::size_t size = 0;
+        while (pair.far->read_some(all, size, patience()) == Status::ok) continue;
+        pair.far.reset();
+    }};
+    EXPECT_EQ(pair.near->write_all(pattern(20'000, 6), patience()), Status::ok);
+    pair.near->shut_down();
+    Bytes none(1);
+    std::size_t size = 0;
+    EXPECT_EQ(pair.near->read_some(none, size, patience()), Status::peer_lost);
+    other.join();
+    EXPECT_EQ(pair.near->close(patience()), Status::ok) << "nothing was lost";
+}
+
 TEST_P(StreamModes, ClosingGivesEveryBufferBack) {
     Pair pair{in_mode(GetParam())};
     Buffer memory{4 * 8192};

@@ -1,4 +1,5 @@
 // `millrace kv` as a user runs it: a server and the words that ask it.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -24,6 +25,8 @@ using millrace::test::CommandOutcome;
 using millrace::test::Kv;
 using millrace::test::run_command;
 using millrace::test::run_line;
+using testing::HasSubstr;
+using testing::Not;
 
 TEST_F(Kv, SetsGetsAndRemoves) {
     serve();
@@ -59,6 +62,13 @@ TEST_F(Kv, GoesByTheTransportsThatItWasToldTo) {
     EXPECT_TRUE(bench.exit.success()) << bench.text;
     EXPECT_EQ(nlohmann::json::parse(bench.text)["transport"], "tcp");
     EXPECT_FALSE(ask({"ping", "--transport", "pigeon"}).exit.success());
+}
+
+TEST_F(Kv, SaysWhereItsBenchMeasuresTheWire) {
+    const std::vector<std::string> bench{"kv", "bench", "--operations", "50", "--keys", "50"};
+    EXPECT_THAT(run_command(bench).text, Not(HasSubstr("over the wire")));
+    EXPECT_THAT(run_command(bench, {"MILLRACE_WIRE=127.0.0.2,always"}).text,
+                HasSubstr("over the wire: RoCEv2, from UDP 127.0.0.2 port "));
 }
 
 TEST_F(Kv, RefusesWhoComesByAnotherTransport) {
@@ -460,11 +470,11 @@ TEST_F(Kv, LoadsAServerAndTellsHowFastThatWas) {
 }
 
 TEST_F(Kv, OffersAtARateWhatItWouldOfferWhateverTheAnswersDo) {
-    serve({"--look-ahead", "4", "--gather", "8", "--no-inline", "--group", "2"});
+    serve({"--no-inline"});
     const auto operations_with = [&](const std::string& outstanding, const std::string& wait) {
         const CommandOutcome outcome =
             ask({"bench", "--clients", "3", "--rate", "3000", "--seconds", "0.2", "--keys", "50",
-                 "--outstanding", outstanding, "--wait", wait, "--gather", "8", "--json"});
+                 "--outstanding", outstanding, "--wait", wait, "--json"});
         EXPECT_TRUE(outcome.exit.success()) << outcome.text;
         const auto document = nlohmann::json::parse(outcome.text);
         EXPECT_EQ(document["offered_per_second"], 3000);
@@ -476,13 +486,11 @@ TEST_F(Kv, OffersAtARateWhatItWouldOfferWhateverTheAnswersDo) {
     EXPECT_EQ(operations_with("1", "block"), offered);
     EXPECT_EQ(operations_with("8", "default"), offered);
     EXPECT_FALSE(ask({"bench", "--rate", "10", "--operations", "5"}).exit.success());
-    EXPECT_FALSE(ask({"bench", "--look-ahead", "65"}).exit.success());
 }
 
 TEST_F(Kv, PostsByPacketsAsItWasTold) {
-    // Values of several packets; one posted by one, and gathered with and without.
-    const std::vector<std::vector<std::string>> habits{
-        {}, {"--no-inline", "--no-chain"}, {"--gather", "8"}, {"--gather", "8", "--no-chain"}};
+    // Values of several packets.
+    const std::vector<std::vector<std::string>> habits{{}, {"--no-inline"}};
     for (const std::vector<std::string>& chosen : habits) {
         for (const std::string transport : {"uc", "ud"}) {
             std::vector<std::string> words{"kv",

@@ -16,6 +16,7 @@
 #include "millrace/base/deadline.hpp"
 #include "support/child_process.hpp"
 #include "support/command.hpp"
+#include "support/setting_scope.hpp"
 #include "support/temporary_folder.hpp"
 
 namespace {
@@ -24,7 +25,9 @@ using millrace::test::ChildProcess;
 using millrace::test::CommandOutcome;
 using millrace::test::run_command;
 using millrace::test::run_line;
+using millrace::test::SettingScope;
 using testing::HasSubstr;
+using testing::Not;
 using Words = std::vector<std::string>;
 
 class Perf : public testing::Test {
@@ -135,8 +138,42 @@ TEST_F(Perf, MeasuresForATimeAndTellsInBetween) {
     const CommandOutcome lines = ask({"-n", "1m"});
     EXPECT_THAT(lines.text, HasSubstr("receiver"));
     EXPECT_THAT(lines.text, HasSubstr("processor: "));
-    EXPECT_THAT(lines.text,
-                HasSubstr("device soft0 (soft device, fast: within this host memory"));
+    EXPECT_THAT(lines.text, HasSubstr("device soft0 (soft device, fast: within this host memory"));
+}
+
+/// What it says of the device that it measures.
+std::string device_of(const CommandOutcome& outcome) {
+    const auto at = outcome.text.find("device ");
+    return at == std::string::npos ? outcome.text
+                                   : outcome.text.substr(at, outcome.text.find('\n', at) - at);
+}
+
+TEST_F(Perf, SaysWhereItMeasuresTheWire) {
+    const SettingScope first_host{"MILLRACE_WIRE", "127.0.0.2"};
+    serve("127.0.0.1:0");
+    EXPECT_THAT(device_of(ask({"-n", "1m"})), Not(HasSubstr("wire")));
+    const SettingScope second_host{"MILLRACE_WIRE", "127.0.0.3"};
+    EXPECT_THAT(device_of(ask({"-n", "1m"})),
+                HasSubstr("over the wire: RoCEv2, from UDP 127.0.0.3 port "));
+}
+
+// Its own copy of the device takes the place of the drop-in's, which programs of others get.
+TEST_F(Perf, GetsTheWireThatSoftRunTurnsOn) {
+    const auto on_host = [](const std::string& host, const Words& words) {
+        Words all{"soft", "run", "--wire", host, "--", MILLRACE_COMMAND, "perf"};
+        all.insert(all.end(), words.begin(), words.end());
+        return all;
+    };
+    Words serves = on_host("127.0.0.2", {"-s", "127.0.0.1:0"});
+    serves.insert(serves.begin(), MILLRACE_COMMAND);
+    server_.emplace(ChildProcess::start_program(serves));
+    const std::string line = server_->read_line().value_or("nothing");
+    ASSERT_TRUE(line.starts_with("listening on ")) << line;
+    const std::string address = line.substr(std::string{"listening on "}.size());
+    const CommandOutcome outcome = run_command(on_host("127.0.0.3", {"-c", address, "-n", "1m"}));
+    EXPECT_TRUE(outcome.exit.success()) << outcome.text;
+    EXPECT_THAT(device_of(outcome), HasSubstr("from UDP 127.0.0.3 port "));
+    EXPECT_THAT(device_of(outcome), HasSubstr("to 127.0.0.2 port "));
 }
 
 TEST_F(Perf, EndsBehindOneMeasurementIfAsked) {

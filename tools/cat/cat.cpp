@@ -14,12 +14,12 @@
 #include "cat/interruption.hpp"
 #include "cat/protocol.hpp"
 #include "cat/sides.hpp"
+#include "command_line/numbers.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/signals.hpp"
 #include "millrace/connect/address.hpp"
 #include "millrace/connect/admission.hpp"
 #include "millrace/stream/socket.hpp"
-#include "numbers.hpp"
 #include "stream_options.hpp"
 
 namespace millrace::tools {

@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "command.hpp"
+#include "command_line/command.hpp"
 #include "millrace/stream/mode.hpp"
 
 namespace millrace::tools {

@@ -12,11 +12,11 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "command_line/output.hpp"
 #include "hosts.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/placement.hpp"
 #include "millrace/verbs/device.hpp"
-#include "output.hpp"
 #include "progress.hpp"
 #include "report.hpp"
 #include "run.hpp"

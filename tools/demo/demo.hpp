@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "json_output.hpp"
+#include "command_line/json_output.hpp"
 
 namespace millrace::tools {
 

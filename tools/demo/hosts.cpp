@@ -13,8 +13,8 @@
 
 #include <fmt/format.h>
 
-#include "descriptor.hpp"
 #include "millrace/base/error.hpp"
+#include "workload/descriptor.hpp"
 
 namespace millrace::tools::demo {
 namespace {
@@ -67,8 +67,8 @@ std::unique_ptr<Hosts> Hosts::as_namespaces() {
     if (::pipe2(made.data(), O_CLOEXEC) != 0 || ::pipe2(joined.data(), O_CLOEXEC) != 0) {
         base::throw_errno(errno, making, "a pipe");
     }
-    const Descriptor hears{made[0]}, tells{joined[1]};
-    Descriptor told{made[1]}, heard{joined[0]};
+    const workload::Descriptor hears{made[0]}, tells{joined[1]};
+    workload::Descriptor told{made[1]}, heard{joined[0]};
     const pid_t parent = ::getpid();
     hosts->holder_ = ::fork();
     if (hosts->holder_ < 0) base::throw_errno(errno, making, "fork");
@@ -86,8 +86,8 @@ std::unique_ptr<Hosts> Hosts::as_namespaces() {
         if (::write(told.get(), &byte, 1) != 1) ::_exit(1);
         for (;;) ::pause();
     }
-    told = Descriptor{};
-    heard = Descriptor{};
+    told = workload::Descriptor{};
+    heard = workload::Descriptor{};
     const auto wait = [&] {
         char byte = 0;
         if (::read(hears.get(), &byte, 1) != 1) {
@@ -115,7 +115,7 @@ void Hosts::enter(Host host) const {
     ::setenv("MILLRACE_WIRE", holder_ < 0 ? address(host).c_str() : "auto", 1);
     if (holder_ < 0 || host == Host::of_consumer) return;
     const std::string path = fmt::format("/proc/{}/ns/net", holder_);
-    const Descriptor space{::open(path.c_str(), O_RDONLY | O_CLOEXEC)};
+    const workload::Descriptor space{::open(path.c_str(), O_RDONLY | O_CLOEXEC)};
     if (space.get() < 0 || ::setns(space.get(), CLONE_NEWNET) != 0) {
         base::throw_errno(errno, "enter a network namespace", path);
     }

@@ -10,8 +10,8 @@
 
 #include <fmt/format.h>
 
+#include "command_line/output.hpp"
 #include "millrace/base/clock.hpp"
-#include "output.hpp"
 
 namespace millrace::tools {
 namespace {

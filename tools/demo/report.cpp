@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "output.hpp"
+#include "command_line/output.hpp"
 
 namespace millrace::tools::demo {
 namespace {

@@ -19,12 +19,12 @@
 
 #include <fmt/format.h>
 
-#include "cpu_time.hpp"
 #include "millrace/base/clock.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/log.hpp"
 #include "millrace/base/placement.hpp"
 #include "millrace/base/wait.hpp"
+#include "workload/cpu_time.hpp"
 
 namespace millrace::tools::demo {
 namespace {
@@ -85,7 +85,7 @@ void produce(const Transport& transport, const RecordSet& set, const RunOptions&
     const auto sender = transport.connect(transport_options);
     std::uint64_t sequence = 0;
     const Effort effort_before = sender->effort();
-    const double cpu_before = cpu_time().all();
+    const double cpu_before = workload::cpu_time().all();
     report.mark_ns = now_ns();
     for (const Record& record : set.records) {
         const RecordHeader header{sequence++, record.hash, 0, record.length, record.file};
@@ -95,7 +95,7 @@ void produce(const Transport& transport, const RecordSet& set, const RunOptions&
     }
     report.items = sequence;
     sender->flush();
-    report.cpu_seconds = cpu_time().all() - cpu_before;
+    report.cpu_seconds = workload::cpu_time().all() - cpu_before;
     const Effort effort = sender->effort();
     report.effort = {effort.work_requests - effort_before.work_requests,
                      effort.system_calls - effort_before.system_calls};
@@ -140,7 +140,7 @@ void consume(const Transport& transport, const RecordSet& set, const RunOptions&
         if (header.length != content.size()) fail("its length is wrong");
         if (header.hash != hash_of(content)) fail("its content is not what was sent");
         if (sequence == 0) {
-            cpu_before = cpu_time().all();
+            cpu_before = workload::cpu_time().all();
             effort_before = receiver.effort();
         }
         ++sequence;
@@ -154,7 +154,7 @@ void consume(const Transport& transport, const RecordSet& set, const RunOptions&
             }
             if (sequence == expected) {
                 report.mark_ns = now_ns();
-                report.cpu_seconds = cpu_time().all() - cpu_before;
+                report.cpu_seconds = workload::cpu_time().all() - cpu_before;
                 const Effort effort = receiver.effort();
                 report.effort = {effort.work_requests - effort_before.work_requests,
                                  effort.system_calls - effort_before.system_calls};

@@ -15,11 +15,11 @@
 #include <optional>
 #include <utility>
 
-#include "descriptor.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/wait.hpp"
 #include "rendezvous.hpp"
 #include "transport.hpp"
+#include "workload/descriptor.hpp"
 
 namespace millrace::tools::demo {
 namespace {
@@ -58,7 +58,7 @@ sockaddr_in tcp_address(const TransportOptions& options, std::uint16_t port) {
 
 class SocketSender final : public Sender {
   public:
-    explicit SocketSender(Descriptor socket) : socket_{std::move(socket)} {}
+    explicit SocketSender(workload::Descriptor socket) : socket_{std::move(socket)} {}
 
     void send(const RecordHeader& header, std::span<const std::byte> content) override {
         iovec parts[2] = {{const_cast<RecordHeader*>(&header), sizeof header},
@@ -89,13 +89,13 @@ class SocketSender final : public Sender {
     [[nodiscard]] Effort effort() override { return effort_; }
 
   private:
-    Descriptor socket_;
+    workload::Descriptor socket_;
     Effort effort_;
 };
 
 class SocketReceiver final : public Receiver {
   public:
-    SocketReceiver(Descriptor listener, const TransportOptions& options, Family family)
+    SocketReceiver(workload::Descriptor listener, const TransportOptions& options, Family family)
         : listener_{std::move(listener)},
           deadline_{options.deadline},
           ring_bytes_{options.ring_bytes},
@@ -131,7 +131,7 @@ class SocketReceiver final : public Receiver {
             throw base::Error{base::ErrorCode::timed_out, "wait for the producer", "a socket",
                               "nobody connected", ""};
         }
-        socket_ = Descriptor{::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC)};
+        socket_ = workload::Descriptor{::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC)};
         if (socket_.get() < 0) throw_errno(errno, "accept", "a socket");
         set_buffers(socket_.get(), ring_bytes_);
         if (family_ == Family::tcp) {
@@ -163,8 +163,8 @@ class SocketReceiver final : public Receiver {
         return true;
     }
 
-    Descriptor listener_;
-    Descriptor socket_;
+    workload::Descriptor listener_;
+    workload::Descriptor socket_;
     base::Deadline deadline_;
     std::size_t ring_bytes_;
     Family family_;
@@ -176,7 +176,7 @@ class SocketReceiver final : public Receiver {
 
 std::unique_ptr<Receiver> listen(const TransportOptions& options, Family family) {
     const int domain = family == Family::tcp ? AF_INET : AF_UNIX;
-    Descriptor socket{::socket(domain, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+    workload::Descriptor socket{::socket(domain, SOCK_STREAM | SOCK_CLOEXEC, 0)};
     if (socket.get() < 0) throw_errno(errno, "make a socket", "the baseline");
     set_buffers(socket.get(), options.ring_bytes);
     if (family == Family::unix_socket) {
@@ -202,8 +202,8 @@ std::unique_ptr<Receiver> listen(const TransportOptions& options, Family family)
 }
 
 /// One attempt; an invalid descriptor while nobody listens yet.
-Descriptor try_connect(const TransportOptions& options, Family family) {
-    Descriptor socket{
+workload::Descriptor try_connect(const TransportOptions& options, Family family) {
+    workload::Descriptor socket{
         ::socket(family == Family::tcp ? AF_INET : AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)};
     if (socket.get() < 0) throw_errno(errno, "make a socket", "the baseline");
     set_buffers(socket.get(), options.ring_bytes);
@@ -213,21 +213,21 @@ Descriptor try_connect(const TransportOptions& options, Family family) {
             0) {
             return socket;
         }
-        return Descriptor{};
+        return workload::Descriptor{};
     }
     const std::optional<std::uint16_t> port = told_port(options);
-    if (!port.has_value()) return Descriptor{};
+    if (!port.has_value()) return workload::Descriptor{};
     const sockaddr_in address = tcp_address(options, *port);
     const int on = 1;
     ::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0) {
         return socket;
     }
-    return Descriptor{};
+    return workload::Descriptor{};
 }
 
 std::unique_ptr<Sender> connect(const TransportOptions& options, Family family) {
-    Descriptor socket;
+    workload::Descriptor socket;
     base::NapParker parker;
     const base::Status status = base::wait_until(
         [&] {

@@ -11,12 +11,12 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "kv/load.hpp"
+#include "command_line/output.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/log.hpp"
 #include "millrace/connect/address.hpp"
 #include "millrace/kv/server.hpp"
-#include "output.hpp"
+#include "workload/kv_load.hpp"
 
 namespace millrace::tools::demo {
 namespace {
@@ -70,7 +70,7 @@ std::vector<StoreMeasured> run_store(const std::string& folder) {
         {.transport = connect::Transport::rc, .title = "Millrace, mailboxes"},
         {.transport = connect::Transport::tcp, .title = "the same over Unix sockets"}};
     for (StoreMeasured& one : measured) {
-        KvLoad load;
+        workload::KvLoad load;
         load.server = address;
         load.clients = store_clients;
         load.duration = duration;
@@ -79,7 +79,7 @@ std::vector<StoreMeasured> run_store(const std::string& folder) {
         // The first one's items are there for the other, who would set them one by one over
         // sockets.
         load.fill = &one == measured.data();
-        const KvLoadResult done = run_load(load);
+        const workload::KvLoadResult done = workload::run_load(load);
         one.per_second = done.per_second();
         one.p50_us = static_cast<double>(done.get_ns->quantile(0.5)) / 1e3;
         one.p99_us = static_cast<double>(done.get_ns->quantile(0.99)) / 1e3;

@@ -12,11 +12,11 @@
 #include <utility>
 #include <vector>
 
-#include "descriptor.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/wait.hpp"
 #include "rendezvous.hpp"
 #include "transport.hpp"
+#include "workload/descriptor.hpp"
 
 namespace millrace::tools::demo {
 namespace {
@@ -38,12 +38,12 @@ sockaddr_in address_of(const std::string& host, std::uint16_t port) {
     return address;
 }
 
-Descriptor new_socket(const TransportOptions& options) {
+workload::Descriptor new_socket(const TransportOptions& options) {
     if (sizeof(RecordHeader) + options.max_record > longest_datagram) {
         throw base::Error{base::ErrorCode::invalid_argument, "send records by UDP", options.host,
                           "a record does not fit into a datagram", "say --record-size 65475"};
     }
-    Descriptor socket{::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0)};
+    workload::Descriptor socket{::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0)};
     if (socket.get() < 0) throw_errno(errno, "make a UDP socket", options.host);
     const int size = static_cast<int>(options.ring_bytes);
     ::setsockopt(socket.get(), SOL_SOCKET, SO_SNDBUF, &size, sizeof size);
@@ -107,7 +107,7 @@ class UdpSender final : public Sender {
         }
     }
 
-    Descriptor socket_;
+    workload::Descriptor socket_;
     base::Deadline deadline_;
     std::uint64_t sent_ = 0;
     std::uint64_t taken_ = 0;
@@ -170,7 +170,7 @@ class UdpReceiver final : public Receiver {
         told_ = taken_;
     }
 
-    Descriptor socket_;
+    workload::Descriptor socket_;
     base::Deadline deadline_;
     std::vector<std::byte> buffer_;
     sockaddr_in from_{};

@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "json_output.hpp"
+#include "command_line/json_output.hpp"
 #include "millrace/connect/transport.hpp"
 #include "millrace/message/transfer.hpp"
 

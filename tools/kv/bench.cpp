@@ -10,12 +10,12 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "command_line/output.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/signals.hpp"
 #include "millrace/connect/address.hpp"
 #include "millrace/connect/admission.hpp"
 #include "millrace/kv/server.hpp"
-#include "output.hpp"
 
 namespace millrace::tools {
 namespace {
@@ -48,10 +48,7 @@ class OwnServer {
         }
         made.messages.wait = options.load.client.wait;
         made.messages.max_clients = std::max(options.load.clients, 1U);
-        made.messages.look_ahead = options.own.look_ahead;
-        made.messages.gather_turns = options.own.gather_turns;
-        made.messages.group_clients = options.own.group_clients;
-        made.messages.posting = options.own.posting;
+        made.messages.tuning.posting = options.posting;
         return made;
     }
     kv::Server server_;
@@ -94,9 +91,8 @@ int run_kv_bench(const KvBenchOptions& options) {
     }
     // Over sockets it saves system calls in any case.
     chosen.load.client.gathers_requests =
-        chosen.load.outstanding > 1 &&
-        (chosen.load.client.transport == connect::Transport::tcp || chosen.own.gather_turns > 1);
-    chosen.load.client.posting = chosen.own.posting;
+        chosen.load.outstanding > 1 && chosen.load.client.transport == connect::Transport::tcp;
+    chosen.load.client.tuning.posting = chosen.posting;
     std::optional<OwnServer> own;
     if (options.server.empty()) {
         own.emplace(chosen);
@@ -110,12 +106,8 @@ int run_kv_bench(const KvBenchOptions& options) {
             fmt::print(stderr, "\rfilling: {:.0f} %", part * 100);
         };
     }
-    const KvLoadResult result = run_load(chosen.load);
-    std::string device;
-    if (chosen.load.client.transport != connect::Transport::tcp) {
-        const auto& asked = chosen.load.client.endpoint;
-        device = (asked != nullptr ? asked : connect::Endpoint::shared())->describe();
-    }
+    const workload::KvLoadResult result = workload::run_load(chosen.load);
+    const std::string& device = result.carrier;
     if (terminal) fmt::print(stderr, "\r\033[K");
     const auto [least, most] =
         std::minmax_element(result.per_client.begin(), result.per_client.end());

@@ -3,9 +3,9 @@
 
 #include <string>
 
-#include "json_output.hpp"
-#include "kv/load.hpp"
+#include "command_line/json_output.hpp"
 #include "millrace/message/server.hpp"
+#include "workload/kv_load.hpp"
 
 namespace millrace::tools {
 
@@ -13,8 +13,8 @@ struct KvBenchOptions {
     std::string server{};  ///< empty: one is started for the time of it
     std::string device{};
     std::string secret_file{};  ///< empty: no secret
-    KvLoad load{};
-    message::ServerOptions own{};  ///< how that one posts and looks ahead; clients post as it does
+    workload::KvLoad load{};
+    message::PostingHabits posting{};  ///< of that one and of the clients
     JsonOutput json{};
 };
 

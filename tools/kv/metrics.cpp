@@ -15,7 +15,7 @@
 #include "millrace/base/deadline.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/kv/protocol.hpp"
-#include "tcp_socket.hpp"
+#include "workload/tcp_socket.hpp"
 
 namespace millrace::tools {
 namespace {
@@ -158,8 +158,8 @@ MetricsPage::MetricsPage(const connect::Address& address, const kv::Server& serv
         throw base::Error{base::ErrorCode::invalid_argument, "show metrics", address.to_string(),
                           "they are asked for by HTTP over TCP", "use host:port"};
     }
-    listening_ = tcp_listen(address.host(), address.port());
-    address_ = connect::Address::tcp(address.host(), tcp_port(listening_));
+    listening_ = workload::tcp_listen(address.host(), address.port());
+    address_ = connect::Address::tcp(address.host(), workload::tcp_port(listening_));
     // Signals are for the thread that serves.
     sigset_t all;
     sigset_t before;
@@ -177,7 +177,7 @@ MetricsPage::~MetricsPage() {
 namespace {
 
 /// Reads up to the end of a request's head. Empty: it did not come, or is too long.
-[[nodiscard]] std::string read_head(const Descriptor& socket) {
+[[nodiscard]] std::string read_head(const workload::Descriptor& socket) {
     const base::Deadline deadline = base::Deadline::after(request_patience);
     std::string head;
     while (head.find("\r\n\r\n") == std::string::npos) {
@@ -190,7 +190,7 @@ namespace {
     return head;
 }
 
-void send_all(const Descriptor& socket, std::string_view text) {
+void send_all(const workload::Descriptor& socket, std::string_view text) {
     const base::Deadline deadline = base::Deadline::after(request_patience);
     while (!text.empty() && !deadline.expired()) {
         const ssize_t sent = ::send(socket.get(), text.data(), text.size(), MSG_NOSIGNAL);
@@ -204,7 +204,7 @@ void send_all(const Descriptor& socket, std::string_view text) {
     }
 }
 
-void answer(const Descriptor& socket, const kv::Server& server) {
+void answer(const workload::Descriptor& socket, const kv::Server& server) {
     const timeval limit{request_patience.count(), 0};
     ::setsockopt(socket.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
     ::setsockopt(socket.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
@@ -233,7 +233,8 @@ void MetricsPage::serve() const {
     while (!ends_) {
         pollfd newcomer{.fd = listening_.get(), .events = POLLIN, .revents = 0};
         if (::poll(&newcomer, 1, static_cast<int>(look_every.count())) != 1) continue;
-        const Descriptor socket{::accept4(listening_.get(), nullptr, nullptr, SOCK_CLOEXEC)};
+        const workload::Descriptor socket{
+            ::accept4(listening_.get(), nullptr, nullptr, SOCK_CLOEXEC)};
         if (socket.get() < 0) {
             // No descriptor is left, for one: it may be there later.
             std::this_thread::sleep_for(look_every);

@@ -10,9 +10,9 @@
 #include <string>
 #include <thread>
 
-#include "descriptor.hpp"
 #include "millrace/connect/address.hpp"
 #include "millrace/kv/server.hpp"
+#include "workload/descriptor.hpp"
 
 namespace millrace::tools {
 
@@ -35,7 +35,7 @@ class MetricsPage {
     void serve() const;
 
     const kv::Server* server_;
-    Descriptor listening_;
+    workload::Descriptor listening_;
     connect::Address address_;
     std::atomic<bool> ends_{false};
     std::thread thread_;

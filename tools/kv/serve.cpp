@@ -7,12 +7,12 @@
 #include <fmt/format.h>
 
 #include "cat/interruption.hpp"
+#include "command_line/output.hpp"
 #include "kv/metrics.hpp"
 #include "millrace/base/log.hpp"
 #include "millrace/base/status.hpp"
 #include "millrace/connect/address.hpp"
 #include "millrace/connect/admission.hpp"
-#include "output.hpp"
 
 namespace millrace::tools {
 namespace {

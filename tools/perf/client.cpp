@@ -6,11 +6,11 @@
 #include <nlohmann/json.hpp>
 
 #include "cat/interruption.hpp"
+#include "command_line/output.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/connect/address.hpp"
 #include "millrace/connect/admission.hpp"
 #include "millrace/stream/socket.hpp"
-#include "output.hpp"
 #include "perf/perf.hpp"
 #include "perf/report.hpp"
 #include "perf/run.hpp"
@@ -118,7 +118,7 @@ void measure(const PerfClientOptions& options, Report& report) {
         run.add(lane, stream_lane(std::move(socket), chosen.endpoint, run.stopping()));
     }
     (void)hear(control, soon());
-    report.begin(plan.tcp ? "" : chosen.endpoint->describe());
+    report.begin(plan.tcp ? "" : control.link().carrier());
     run.start();
     watch(run, report, options.interval);
     const Counts& mine = run.counts();

@@ -7,12 +7,12 @@
 #include <memory>
 #include <string>
 
-#include "descriptor.hpp"
 #include "millrace/base/clock.hpp"
 #include "millrace/base/deadline.hpp"
 #include "millrace/connect/link.hpp"
 #include "millrace/stream/socket.hpp"
 #include "perf/plan.hpp"
+#include "workload/descriptor.hpp"
 
 namespace millrace::tools::perf {
 
@@ -83,12 +83,13 @@ class Allowance {
                                                 std::shared_ptr<connect::Endpoint> endpoint,
                                                 const base::Cancellation& stop);
 /// Of a connected TCP socket. Sends and receives by blocking calls, `plan.length` bytes each.
-[[nodiscard]] std::unique_ptr<Lane> tcp_lane(Descriptor socket, const base::Cancellation& stop);
+[[nodiscard]] std::unique_ptr<Lane> tcp_lane(workload::Descriptor socket,
+                                             const base::Cancellation& stop);
 
 // --- TCP's set-up
 
 /// Connects, and sends the hello. Throws Error.
-[[nodiscard]] Descriptor tcp_connect(const std::string& host, std::uint16_t port,
-                                     const Hello& hello);
+[[nodiscard]] workload::Descriptor tcp_connect(const std::string& host, std::uint16_t port,
+                                               const Hello& hello);
 
 }  // namespace millrace::tools::perf

@@ -5,8 +5,8 @@
 #include <memory>
 #include <string>
 
+#include "command_line/numbers.hpp"
 #include "millrace/connect/address.hpp"
-#include "numbers.hpp"
 #include "stream_options.hpp"
 
 namespace millrace::tools {

@@ -7,8 +7,8 @@
 #include <cstdint>
 #include <string>
 
-#include "command.hpp"
-#include "json_output.hpp"
+#include "command_line/command.hpp"
+#include "command_line/json_output.hpp"
 #include "perf/plan.hpp"
 
 namespace millrace::tools {

@@ -7,8 +7,8 @@
 
 #include <fmt/format.h>
 
+#include "command_line/output.hpp"
 #include "millrace/connect/address.hpp"
-#include "output.hpp"
 
 namespace millrace::tools::perf {
 namespace {

@@ -50,7 +50,7 @@ bool Run::add(std::uint32_t number, std::unique_ptr<Lane> lane) {
 }
 
 void Run::start() {
-    cpu_before_ = cpu_time();
+    cpu_before_ = workload::cpu_time();
     started_ = base::Clock::now();
     running_ = lanes_.size();
     const base::SignalsBlocked blocked;  // they are the main thread's
@@ -75,7 +75,7 @@ void Run::run(std::uint32_t number) noexcept {
         stop_.request();  // what the others would measure is not what was asked for
     }
     if (--running_ == 0) {
-        const CpuTime now = cpu_time();
+        const workload::CpuTime now = workload::cpu_time();
         const double seconds = seconds_since(started_);
         counts_.cpu = {100 * (now.user - cpu_before_.user) / seconds,
                        100 * (now.system - cpu_before_.system) / seconds};

@@ -12,11 +12,11 @@
 
 #include <nlohmann/json_fwd.hpp>
 
-#include "cpu_time.hpp"
 #include "millrace/base/clock.hpp"
 #include "millrace/base/deadline.hpp"
 #include "perf/lane.hpp"
 #include "perf/plan.hpp"
+#include "workload/cpu_time.hpp"
 
 namespace millrace::tools::perf {
 
@@ -84,7 +84,7 @@ class Run {
     std::vector<std::unique_ptr<Lane>> lanes_;
     std::size_t present_ = 0;
     base::Clock::time_point started_{};
-    CpuTime cpu_before_{};
+    workload::CpuTime cpu_before_{};
     std::uint64_t moved_ = 0;             ///< bytes of all lanes, when they were looked at ...
     base::Clock::time_point moved_at_{};  ///< ... and had changed
 

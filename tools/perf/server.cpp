@@ -14,15 +14,15 @@
 #include <nlohmann/json.hpp>
 
 #include "cat/interruption.hpp"
+#include "command_line/output.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/status.hpp"
 #include "millrace/connect/address.hpp"
 #include "millrace/connect/admission.hpp"
 #include "millrace/stream/socket.hpp"
-#include "output.hpp"
 #include "perf/perf.hpp"
 #include "perf/run.hpp"
-#include "tcp_socket.hpp"
+#include "workload/tcp_socket.hpp"
 
 namespace millrace::tools {
 namespace perf {
@@ -69,7 +69,7 @@ class Visitor {
 
 /// Whoever connected by TCP, as far as they have said what lane they are.
 struct TcpVisitor {
-    Descriptor socket;
+    workload::Descriptor socket;
     Deadline deadline = Deadline::after(patience);
 
     std::optional<Hello> look() const {
@@ -89,7 +89,7 @@ struct Test {
 
     stream::Socket control;
     std::uint64_t cookie = 0;
-    Descriptor tcp;                                    ///< listens
+    workload::Descriptor tcp;                          ///< listens
     std::optional<stream::Listener> message_listener;  ///< for lanes of messages
     std::vector<TcpVisitor> tcp_visitors;
     std::optional<Run> run;
@@ -199,8 +199,8 @@ class Server {
             test_->cookie = random_();
             nlohmann::json answer{{"cookie", test_->cookie}};
             if (plan->tcp) {
-                test_->tcp = tcp_listen(address().host(), 0);
-                answer["lanes_at"] = tcp_port(test_->tcp);
+                test_->tcp = workload::tcp_listen(address().host(), 0);
+                answer["lanes_at"] = workload::tcp_port(test_->tcp);
             } else if (plan->lanes_come_elsewhere()) {
                 answer["lanes_at"] = listen_for(*plan);
             }
@@ -228,7 +228,8 @@ class Server {
     void meet_tcp() {
         auto& visitors = test_->tcp_visitors;
         while (true) {
-            Descriptor socket{::accept4(test_->tcp.get(), nullptr, nullptr, SOCK_CLOEXEC)};
+            workload::Descriptor socket{
+                ::accept4(test_->tcp.get(), nullptr, nullptr, SOCK_CLOEXEC)};
             if (socket.get() < 0) break;
             visitors.push_back({std::move(socket)});
             pollfd more{test_->tcp.get(), POLLIN, 0};
@@ -240,7 +241,7 @@ class Server {
                 test_->run->add(hello->lane,
                                 tcp_lane(std::move(visitor.socket), test_->run->stopping()));
             } else if (visitor.deadline.expired()) {
-                visitor.socket = Descriptor{};
+                visitor.socket = workload::Descriptor{};
             }
         }
         std::erase_if(visitors, [](const auto& visitor) { return visitor.socket.get() < 0; });

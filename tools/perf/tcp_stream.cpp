@@ -10,7 +10,7 @@
 
 #include "millrace/base/error.hpp"
 #include "perf/lane.hpp"
-#include "tcp_socket.hpp"
+#include "workload/tcp_socket.hpp"
 
 namespace millrace::tools::perf {
 namespace {
@@ -26,7 +26,7 @@ bool is_pause(int error) noexcept {
 
 class TcpLane final : public Lane {
   public:
-    TcpLane(Descriptor socket, const base::Cancellation& stop)
+    TcpLane(workload::Descriptor socket, const base::Cancellation& stop)
         : Lane{stop}, socket_{std::move(socket)} {
         // Blocking calls look up now and then.
         const timeval look{0, std::chrono::microseconds{look_interval}.count()};
@@ -76,7 +76,7 @@ class TcpLane final : public Lane {
             count(static_cast<std::uint64_t>(got));
             result.seconds = seconds_since(start);
         }
-        socket_ = Descriptor{};
+        socket_ = workload::Descriptor{};
         return result;
     }
 
@@ -86,26 +86,27 @@ class TcpLane final : public Lane {
         throw Error{ErrorCode::cancelled, "measure", "a TCP socket", "the measurement was given up",
                     ""};
     }
-    Descriptor socket_;
+    workload::Descriptor socket_;
 };
 
 }  // namespace
 
-std::unique_ptr<Lane> tcp_lane(Descriptor socket, const base::Cancellation& stop) {
+std::unique_ptr<Lane> tcp_lane(workload::Descriptor socket, const base::Cancellation& stop) {
     return std::make_unique<TcpLane>(std::move(socket), stop);
 }
 
-Descriptor tcp_connect(const std::string& host, std::uint16_t port, const Hello& hello) {
-    Descriptor connected;
+workload::Descriptor tcp_connect(const std::string& host, std::uint16_t port, const Hello& hello) {
+    workload::Descriptor connected;
     int error = 0;
-    for_each_address(host, port, 0, [&](Descriptor& socket, const addrinfo& address) {
-        if (::connect(socket.get(), address.ai_addr, address.ai_addrlen) != 0) {
-            error = errno;
-            return false;
-        }
-        connected = std::move(socket);
-        return true;
-    });
+    workload::for_each_address(
+        host, port, 0, [&](workload::Descriptor& socket, const addrinfo& address) {
+            if (::connect(socket.get(), address.ai_addr, address.ai_addrlen) != 0) {
+                error = errno;
+                return false;
+            }
+            connected = std::move(socket);
+            return true;
+        });
     const std::string name = host + ":" + std::to_string(port);
     if (connected.get() < 0) throw_errno(error, "connect by TCP", name);
     const auto bytes = hello.bytes();

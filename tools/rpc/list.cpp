@@ -9,10 +9,10 @@
 #include <nlohmann/json.hpp>
 
 #include "cat/interruption.hpp"
+#include "command_line/output.hpp"
 #include "millrace/connect/address.hpp"
 #include "millrace/connect/admission.hpp"
 #include "millrace/rpc/client.hpp"
-#include "output.hpp"
 
 namespace millrace::tools {
 namespace {

@@ -4,7 +4,7 @@
 #include <chrono>
 #include <string>
 
-#include "json_output.hpp"
+#include "command_line/json_output.hpp"
 
 namespace millrace::tools {
 

@@ -15,7 +15,7 @@
 
 #include <fmt/format.h>
 
-#include "output.hpp"
+#include "command_line/output.hpp"
 #include "soft/seen.hpp"
 
 namespace millrace::tools {

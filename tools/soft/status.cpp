@@ -7,8 +7,8 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "command_line/output.hpp"
 #include "millrace/cm/survey.hpp"
-#include "output.hpp"
 #include "soft/seen.hpp"
 
 namespace millrace::tools {
@@ -95,10 +95,9 @@ std::string text_of(const soft::Participant& one,
         "    {}, {} of {} bytes ({} shared), {}, {} KiB of control memory\n",
         plural(one.queue_pairs.size(), "queue pair"), plural(one.regions.size(), "region"), bytes,
         shared, plural(one.completion_channels, "completion channel"), one.memory_bytes / 1024);
-    const bool has_wire =
-        std::ranges::any_of(one.statistics, [](const base::StatisticsPage::Snapshot& page) {
-            return page.title.starts_with("wire ");
-        });
+    const bool has_wire = std::ranges::any_of(
+        one.statistics,
+        [](const base::StatisticsPage::Snapshot& page) { return page.title.starts_with("wire "); });
     for (std::size_t i = 0; i < std::min(one.queue_pairs.size(), most_lines); ++i) {
         const auto& qp = one.queue_pairs[i];
         std::string peer = qp.type == "UD" ? "any peer" : "no peer";
@@ -142,11 +141,27 @@ std::string text_of(const soft::Participant& one,
     return text;
 }
 
+/// A line for ids of the same name, as all are that one listener has accepted.
+void print_ids(const std::vector<cm::TakenPort>& ports) {
+    std::map<std::string, std::size_t> lines;
+    for (const auto& port : ports) {
+        const char* const state = port.connected   ? "is connected"
+                                  : port.listening ? "listens"
+                                                   : "is bound";
+        ++lines[fmt::format("{} {} {}, fabric {}, user {}", port.space, port.address(), state,
+                            port.fabric, port.user)];
+    }
+    if (!lines.empty()) fmt::print("rdma_cm\n");
+    for (const auto& [line, ids] : lines) {
+        fmt::print("  {}{}\n", line, ids == 1 ? "" : fmt::format(", {} ids", ids));
+    }
+}
+
 /// Of rdma_cm, on fabrics that are asked for.
 std::vector<cm::TakenPort> seen_ports(const std::string& fabric) {
     auto ports = cm::taken_ports();
     std::erase_if(ports, [&](const auto& port) {
-        return port.connected || (!fabric.empty() && port.fabric != fabric);
+        return !fabric.empty() && port.fabric != fabric;
     });
     return ports;
 }
@@ -164,7 +179,8 @@ int show_status(const std::string& fabric, const JsonOutput& json) {
                                       {"user_id", port.user},
                                       {"space", port.space},
                                       {"address", port.address()},
-                                      {"listening", port.listening}});
+                                      {"listening", port.listening},
+                                      {"connected", port.connected}});
         }
         for (const auto& one : survey.participants) all["participants"].push_back(as_json(one));
         json.write(all.dump(2));
@@ -186,11 +202,7 @@ int show_status(const std::string& fabric, const JsonOutput& json) {
         }
         print_wrapped(text_of(one, owners), 6);
     }
-    if (!ports.empty()) fmt::print("rdma_cm\n");
-    for (const auto& port : ports) {
-        fmt::print("  {} {} {}, fabric {}, user {}\n", port.space, port.address(),
-                   port.listening ? "listens" : "is bound", port.fabric, port.user);
-    }
+    print_ids(ports);
     return 0;
 }
 

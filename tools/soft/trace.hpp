@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "json_output.hpp"
+#include "command_line/json_output.hpp"
 
 namespace millrace::tools {
 

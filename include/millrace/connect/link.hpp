@@ -238,15 +238,14 @@ class Link {
     /// is a channel.
     [[nodiscard]] std::array<int, 2> news() const noexcept;
 
-    /// Where several listeners share an address: from now on it counts as a peer of that one's, and
-    /// a new peer is given to the one with the fewest.
-    void count_for(std::uint32_t listener) noexcept;
-
     [[nodiscard]] const Address& local() const noexcept;
     /// Who the peer is, for messages: "127.0.0.1:41234 (pid 4711 on host)".
     [[nodiscard]] const std::string& peer_name() const noexcept;
     /// What was chosen and why: device, mode, path, GID, MTU, capabilities of both.
     [[nodiscard]] std::string explain() const;
+    /// What carries it, in a line, for who reports of it: "soft0 (soft device, ...)", and whether
+    /// it goes over the wire. Empty for transport tcp.
+    [[nodiscard]] std::string carrier() const;
 
     struct State;  ///< private to connect/
     explicit Link(std::unique_ptr<State> state) noexcept;

@@ -114,8 +114,12 @@ class CombiningProducer {
     /// As Producer's (docs/closing.md).
     base::Status close(const base::Deadline& deadline) {
         is_closing_ = true;
-        const base::Status status = flush(deadline);
-        return status == base::Status::ok ? producer_.close(deadline) : status;
+        if (is_waiting_) {
+            const base::Status status = producer_.enqueue(waiting_, deadline);
+            if (status != base::Status::ok) return status;
+            is_waiting_ = false;
+        }
+        return producer_.close(deadline);
     }
     /// Items that became part of another one.
     [[nodiscard]] std::uint64_t combined() const noexcept { return combined_; }

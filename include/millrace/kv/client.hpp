@@ -35,7 +35,7 @@ namespace millrace::kv {
 
 struct Result {
     Code code = Code::ok;
-    /// Of the item, behind get and set; behind a conflict the one that it has. Else 0.
+    /// Of the item, after get and set; after a conflict the one that it has. Else 0.
     Version version = 0;
     message::Outcome outcome = message::Outcome::ok;
 
@@ -93,7 +93,7 @@ class Client {
         return result;
     }
     /// The next page of a dump. `at`: Cursor::begin before the first; moves on, and is Cursor::end
-    /// behind the last one. What is not `ok` can be asked for again. There may be other requests
+    /// after the last one. What is not `ok` can be asked for again. There may be other requests
     /// between the pages, and any time.
     template <class Visit>
     Result dump_page(Cursor& at, Visit&& visit, const base::Deadline& deadline) {
@@ -121,7 +121,7 @@ class Client {
     Result set_option(std::string_view name, std::string_view value,
                       const base::Deadline& deadline);
 
-    /// Any command; `take(std::span<const std::byte>)` gets what the answer says behind its code,
+    /// Any command; `take(std::span<const std::byte>)` gets what the answer says after its code,
     /// if it is `ok`.
     template <class Take>
     Result call(Command command, const RequestParts& parts, Take&& take,
@@ -185,7 +185,7 @@ class Client {
         };
         const TakingBack taking_back{this, &first};
         const auto hand_out = [&](const Answer& answer) {
-            // Requests are numbered one behind the other, and refused keys were not sent.
+            // Requests are numbered one after the other, and refused keys were not sent.
             take(sent_[static_cast<std::size_t>(answer.id - first)], answer.result, answer.value);
         };
         while (next < keys.size() || outstanding() != 0) {
@@ -216,13 +216,15 @@ class Client {
 
     // --- the session
 
-    /// Goes on behind the end of a connection, as message::Client::reconnect.
+    /// Goes on after the end of a connection, as message::Client::reconnect.
     base::Status reconnect(const base::Deadline& deadline) { return client_.reconnect(deadline); }
     base::Status close(const base::Deadline& deadline) { return client_.close(deadline); }
     [[nodiscard]] int descriptor() { return client_.descriptor(); }
     [[nodiscard]] message::ClientStats stats() const noexcept { return client_.stats(); }
     [[nodiscard]] std::string explain() const { return client_.explain(); }
     [[nodiscard]] std::string failure() const { return client_.failure(); }
+    /// The connection beneath, as message::Client::link.
+    [[nodiscard]] connect::Link& link() { return client_.link(); }
 
   private:
     friend class detail::AsyncCore;
@@ -232,7 +234,7 @@ class Client {
 
     /// Whether a server could carry it out.
     [[nodiscard]] static Code check(Command command, const RequestParts& parts) noexcept;
-    /// What a payload says; unanswered, if it is no answer.
+    /// What a payload says; unanswered, if it cannot be read as an answer.
     [[nodiscard]] static Result read(std::span<const std::byte> payload,
                                      std::span<const std::byte>& rest) noexcept;
     [[nodiscard]] static Answer translated(const message::Answer& answer) noexcept;
@@ -242,7 +244,7 @@ class Client {
     void take_back_from(std::uint64_t first) noexcept;
 
     message::Client client_;
-    bool resumes_;                   ///< its session may go on behind the end of a connection
+    bool resumes_;                   ///< its session may go on after the end of a connection
     std::uint32_t dump_page_bytes_;  ///< that answers have room for
     std::vector<std::size_t> sent_;  ///< by multi_get: which key each of its requests is for
 };

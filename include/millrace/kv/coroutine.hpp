@@ -16,7 +16,6 @@
 #pragma once
 
 #include <concepts>
-#include <coroutine>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
@@ -27,7 +26,6 @@
 #include <utility>
 #include <vector>
 
-#include "millrace/base/cancellation_watch.hpp"
 #include "millrace/base/coroutine.hpp"
 #include "millrace/base/deadline.hpp"
 #include "millrace/base/error.hpp"
@@ -35,6 +33,7 @@
 #include "millrace/base/status.hpp"
 #include "millrace/kv/client.hpp"
 #include "millrace/kv/protocol.hpp"
+#include "millrace/message/detail/awaiting.hpp"
 
 namespace millrace::kv {
 namespace detail {
@@ -42,15 +41,11 @@ namespace detail {
 class AsyncCore;
 
 /// A task that waits for the answers of its requests. Destroying it takes them back.
-class Suspended {
-  public:
-    Suspended(const Suspended&) = delete;
-    Suspended& operator=(const Suspended&) = delete;
-
+class Suspended : public message::detail::Awaiting {
   protected:
     Suspended(AsyncCore& core, const base::Deadline& deadline) noexcept
-        : core_{&core}, deadline_{deadline} {}
-    virtual ~Suspended();
+        : Awaiting{deadline}, core_{&core} {}
+    ~Suspended() override;
 
     /// Sends its next request, and sets `id`, and `index` to what take() shall be told. `full`: not
     /// now. `empty`: there was none left. Other answers end it.
@@ -61,8 +56,6 @@ class Suspended {
     [[nodiscard]] virtual bool has_more() const noexcept = 0;  ///< to send
     [[nodiscard]] virtual bool is_over() const noexcept = 0;
 
-    /// False: it is over already.
-    [[nodiscard]] bool begin(base::detail::Run& run, std::coroutine_handle<> frame);
     [[nodiscard]] static Code check(Command command, const RequestParts& parts) noexcept {
         return Client::check(command, parts);
     }
@@ -83,33 +76,23 @@ class Suspended {
 
   private:
     friend class AsyncCore;
+    [[nodiscard]] bool begin() override;
 
     AsyncCore* core_;  ///< null: the client has gone
-    base::Deadline deadline_;
-    base::CancellationWatch cancellation_;
-    base::detail::Run* run_ = nullptr;
-    std::coroutine_handle<> frame_;
     std::exception_ptr error_;
     std::uint32_t outstanding_ = 0;  ///< requests of it without an answer
     bool is_waiting_ = false;        ///< from its begin to its end
     bool is_queued_ = false;         ///< it has more to send
-    Suspended* before_ = nullptr;    ///< of those that are queued
-    Suspended* behind_ = nullptr;
 };
 
 /// One request.
 template <class Take>
-class RequestAwaiter final : Suspended {
+class RequestAwaiter final : public Suspended {
   public:
     RequestAwaiter(AsyncCore& core, Command command, const RequestParts& parts, Take take,
                    const base::Deadline& deadline)
         : Suspended{core, deadline}, command_{command}, parts_{parts}, take_{std::move(take)} {}
 
-    [[nodiscard]] bool await_ready() const noexcept { return false; }
-    template <std::derived_from<base::detail::Promise> Of>
-    [[nodiscard]] bool await_suspend(std::coroutine_handle<Of> frame) {
-        return begin(*frame.promise().run, frame);
-    }
     [[nodiscard]] Result await_resume() const {
         rethrow();
         return result_;
@@ -151,17 +134,13 @@ class RequestAwaiter final : Suspended {
 
 /// GETs of many keys.
 template <class Take>
-class MultiGetAwaiter final : Suspended {
+class MultiGetAwaiter final : public Suspended {
   public:
     MultiGetAwaiter(AsyncCore& core, std::span<const std::span<const std::byte>> keys, Take take,
                     const base::Deadline& deadline)
         : Suspended{core, deadline}, keys_{keys}, take_{std::move(take)} {}
 
     [[nodiscard]] bool await_ready() const noexcept { return keys_.empty(); }
-    template <std::derived_from<base::detail::Promise> Of>
-    [[nodiscard]] bool await_suspend(std::coroutine_handle<Of> frame) {
-        return begin(*frame.promise().run, frame);
-    }
     [[nodiscard]] base::Status await_resume() const {
         rethrow();
         return status_;
@@ -216,7 +195,7 @@ class AsyncClient {
     AsyncClient& operator=(AsyncClient&&) noexcept;
     ~AsyncClient();
 
-    /// Result of any command. `take(std::span<const std::byte>)` gets what the answer says behind
+    /// Result of any command. `take(std::span<const std::byte>)` gets what the answer says after
     /// its code, in place, if that is `ok`; it must not use this client, and what it throws comes
     /// out of the co_await.
     template <class Take>
@@ -257,8 +236,8 @@ class AsyncClient {
     [[nodiscard]] auto ping(const base::Deadline& deadline) {
         return call(Command::ping, {}, Nothing{}, deadline);
     }
-    /// Status, as Client::multi_get, beside other requests of this client, which have their turns
-    /// between those of a long list. `take(index, const Result&, std::span<const std::byte>)` gets
+    /// Status, as Client::multi_get, while other requests of this client have their turns between
+    /// those of a long list. `take(index, const Result&, std::span<const std::byte>)` gets
     /// values in place, must not use this client, and ends it by throwing.
     template <class Take>
     [[nodiscard]] detail::MultiGetAwaiter<Take> multi_get(

@@ -1,7 +1,7 @@
 // The doors of a key-value server: what lets clients in that do not speak Millrace's own protocol.
 // There is one for Redis' protocol (RESP2 and RESP3), and one for memcached's (text and meta
 // commands), over TCP or a Unix socket. Both lead to the same store, and the same threads serve
-// them. docs/kv.md says which commands they know.
+// them. docs/kv-doors.md says which commands they know.
 //
 //     kv::ServerOptions options{.doors = {.resp = connect::Address::parse(":6379")}};
 //     auto server = kv::Server::listen(address, options);
@@ -39,7 +39,7 @@ struct DoorOptions {
     std::optional<connect::Address> resp{};
     /// Where clients of memcached come; none: nowhere.
     std::optional<connect::Address> memcached{};
-    /// What such a client has to say before all else, by AUTH or HELLO, or by a `set` of "default"
+    /// What a client has to say there before all else, by AUTH or HELLO, or by a `set` of "default"
     /// and it; none: nothing. It travels as it is, and so does all that follows: who can listen in
     /// knows it.
     connect::Secret password{};

@@ -23,7 +23,7 @@
 //   exit     -                         -. The server drains and ends. Needs permission
 //   setopt   key: name, value: text    -
 //
-// A dump goes by pages: the first one's cursor is 0, and behind the last one it is all ones. A page
+// A dump goes by pages: the first one's cursor is 0, and after the last one it is all ones. A page
 // has the bytes that were asked for at most, and never more than dump_page_bytes, unless its one
 // item has. In between the server serves others.
 //
@@ -47,7 +47,7 @@ namespace millrace::kv {
 
 static_assert(std::endian::native == std::endian::little, "the wire format is little-endian");
 
-/// What the server says that it is (message::ServerOptions::service).
+/// What the server says that it is (message::Tuning::service).
 inline constexpr std::string_view server_service = "key-value store";
 
 enum class Command : std::uint16_t {
@@ -74,11 +74,11 @@ inline constexpr std::size_t commands = 11;
 /// What became of a request.
 enum class Code : std::uint8_t {
     ok,
-    key_error,      ///< there is no such key, or a key cannot be so
-    parsing_error,  ///< the request is no request
+    key_error,      ///< the key is not there, or cannot be a key
+    parsing_error,  ///< the request cannot be read
     store_error,    ///< no memory for the item, or a value cannot be so long
-    setopt_error,   ///< no such option, or not with this value
-    unknown_error,  ///< no such command
+    setopt_error,   ///< an unknown option, or a value that it does not take
+    unknown_error,  ///< an unknown command
     // Not in the work:
     conflict,  ///< the item is not of the version that was asked for
     denied,    ///< the server does not permit it
@@ -143,7 +143,7 @@ inline void write(const RequestParts& parts, std::span<std::byte> room) noexcept
     put(parts.key.data(), parts.key.size());
     put(parts.value.data(), parts.value.size());
 }
-/// None: it is no request.
+/// None: it cannot be read as a request.
 [[nodiscard]] std::optional<RequestParts> parse_request(
     std::span<const std::byte> payload) noexcept;
 
@@ -157,7 +157,7 @@ inline constexpr Version largest_version = (Version{1} << 56) - 1;
 [[nodiscard]] constexpr std::uint64_t pack(const AnswerHead& head) noexcept {
     return static_cast<std::uint8_t>(head.code) | head.version << 8;
 }
-/// None: no server sends this. `rest`: what is behind it.
+/// None: no server sends this. `rest`: what follows it.
 [[nodiscard]] std::optional<AnswerHead> parse_answer(std::span<const std::byte> payload,
                                                      std::span<const std::byte>& rest) noexcept;
 
@@ -181,7 +181,7 @@ inline constexpr std::size_t dump_request_bytes = 12;
 [[nodiscard]] std::optional<DumpRequest> parse_dump_request(
     std::span<const std::byte> value) noexcept;
 
-/// A page, as it lies behind the answer's head.
+/// A page, as it lies after the answer's head.
 struct DumpPage {
     Cursor next = Cursor::end;           ///< where the next one begins
     std::span<const std::byte> items{};  ///< see next_of_dump()
@@ -191,7 +191,7 @@ struct DumpPage {
 
 /// What an item takes in a page, besides its bytes.
 inline constexpr std::size_t dumped_head_bytes = 16;
-/// One item of a dump, and what is behind it. None: at the end, or if it is no dump (then `dump` is
+/// One item of a dump, and what follows it. None: at the end, or if it is no dump (then `dump` is
 /// not empty).
 [[nodiscard]] std::optional<Entry> next_of_dump(std::span<const std::byte>& dump) noexcept;
 

@@ -1,5 +1,5 @@
-// A key-value server: a Store behind a message::ServerGroup. One thread serves all its clients, or
-// several do, each its own; other threads of the program may use the store meanwhile.
+// A key-value server: a Store that a message::ServerGroup serves. One thread serves all its
+// clients, or several do, each its own; other threads of the program may use the store meanwhile.
 //
 //     auto server = kv::Server::listen(connect::Address::parse(":7400"), {});
 //     (void)server.serve(base::Deadline::never());
@@ -49,7 +49,7 @@ struct ServerOptions {
     /// Those that serve. Any of them may have any key: the store is one for all.
     message::ServerThreads threads{};
     Permissions permitted{};
-    /// Where clients come who speak another protocol.
+    /// Where clients come that speak another protocol.
     DoorOptions doors{};
     /// The file that the store begins with, if it is there, and that save() writes; empty: none.
     std::string snapshot_file{};
@@ -107,7 +107,7 @@ class Server {
     /// Writes all items into the snapshot file, aside first: under its name there is always a whole
     /// one. How many. What changes meanwhile is in it as it was, as it is, or not: all that is
     /// there is in it once the server has been closed. Blocks for as long as the disk takes. Throws
-    /// Error: it cannot be written, and is what it was; invalid_argument: there is no such file.
+    /// Error: it cannot be written, and is what it was; invalid_argument: the file is not there.
     std::uint64_t save() const;
     /// What the store began with: items of the snapshot that it has, those whose time was over, and
     /// those that it had no memory for.

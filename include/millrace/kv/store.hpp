@@ -35,7 +35,7 @@ using Version = std::uint64_t;
 
 enum class Outcome : std::uint8_t {
     ok,
-    not_found,  ///< there is no such key (any more)
+    not_found,  ///< the key is not there (any more)
     conflict,   ///< the item is not of the version that was asked for
     full,       ///< no memory, and WhenFull::refuse (or nothing that could go)
     bad_key,    ///< empty, or longer than longest_key
@@ -141,10 +141,10 @@ class Store {
     /// Replaces the item, or makes one. The old one stays if it is not `ok`.
     SetResult set(std::span<const std::byte> key, std::span<const std::byte> value,
                   const SetOptions& options = {}) noexcept;
-    /// As set(), of an item that is over at a time, or never. For who reads an item, makes another
-    /// one of it and keeps its time: Entry::expires_at comes back as it was. `note` lies beside the
-    /// value, which is the same with any: 64 bits for who set it, that cost 8 bytes if they are not
-    /// 0. An item that set() has made has none.
+    /// As set(), of an item that is over at a time, or never. For a program that reads an item,
+    /// makes another one of it and keeps its time: Entry::expires_at comes back as it was. `note`
+    /// lies next to the value, which is the same with any: 64 bits of the program's own, which cost
+    /// 8 bytes if they are not 0. An item that set() has made has none.
     SetResult set_until(std::span<const std::byte> key, std::span<const std::byte> value,
                         std::optional<base::Clock::time_point> expires_at,
                         std::optional<Version> if_version = {}, std::uint64_t note = 0) noexcept;
@@ -153,7 +153,7 @@ class Store {
     [[nodiscard]] bool exists(std::span<const std::byte> key) const noexcept;
     /// Loads what a get() of the key will look at first into the processor's cache.
     void prefetch(std::span<const std::byte> key) const noexcept;
-    /// Removes all items, at once for whoever looks; then frees them.
+    /// Removes all items, at once for all who look; then frees them.
     void clear() noexcept;
     /// Each item that is there all the while, once; of those that come and go meanwhile, any. What
     /// is set anew meanwhile, or is in use where others are evicted, may lie elsewhere then: it is

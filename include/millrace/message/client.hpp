@@ -39,64 +39,54 @@
 #include "millrace/message/requester.hpp"
 #include "millrace/message/session.hpp"
 #include "millrace/message/transfer.hpp"
-#include "millrace/ring/carrier.hpp"
+#include "millrace/message/tuning.hpp"
 
 namespace millrace::message {
 
 struct ClientOptions {
-    /// What kind of server it is for, as ServerOptions::service.
-    std::string service = "message server";
     /// What the program says to the server, and which version of that. Where the server names a
     /// protocol, too, and that is another one, connect() throws Error: refused; version_mismatch.
     connect::Protocol protocol{};
     /// Bytes of the ring for answers: a power of two from 128 B to 1 GiB, and at most what the
-    /// server allows (ServerOptions::max_client_ring_bytes).
+    /// server allows (Tuning::max_client_ring_bytes).
     std::size_t ring_bytes = std::size_t{16} << 10;
-    /// The largest ring for requests that the server may have.
-    std::size_t max_server_ring_bytes = std::size_t{64} << 20;
-    /// What carries both; the server may refuse it. `tcp`: the socket, over TCP or a Unix one, and
-    /// no device; options of rings, receives, carriers and devices mean nothing then. `uc`, `ud`:
-    /// packets that may be lost and are sent again; rings are memory to send them from. Asking for
-    /// SEND or for a carrier is refused (invalid_argument) by all three.
+    /// What carries requests and answers; the server may refuse it. `tcp`: the socket, over TCP or
+    /// a Unix one, without a device; options of rings, receives, carriers and devices mean nothing
+    /// then. `uc`, `ud`: packets that may be lost and are sent again; rings are memory to send them
+    /// from. A client that asks for SEND or for a carrier by one of these three is refused
+    /// (invalid_argument).
     connect::Transport transport = connect::Transport::rc;
     /// What carries both instead where `transport` cannot be had: the server does not take it, the
     /// devices of the two ends do not reach each other, or this end has none. A warning in the log
-    /// and explain() say so, and why. For the whole session; options that mean nothing for it are
-    /// passed over. None: connect() throws. Nothing falls back on its own.
+    /// and explain() say that it is used, and why. For the whole session; options that mean nothing
+    /// for it are passed over. None: connect() throws. Nothing falls back on its own.
     std::optional<connect::Transport> fallback{};
     /// Requests wait for each other, until a call that looks for answers (poll, wait, call) finds
-    /// none, or until they are 64 KiB (`tcp`) or 16 (`uc`, `ud`): so they go by one system call
-    /// (`tcp`), one doorbell (`uc`, `ud`), or, where a device takes them by post, as one WRITE, or
-    /// as SENDs in lists of up to 16 with one doorbell each, and not one by one. Elsewhere it
-    /// changes nothing. A program that waits for their effect by other means must look here first;
-    /// in one that sleeps by descriptor(), that stays readable until it has looked.
+    /// none, or until a message is full. By rc, where a device takes them by post, they lie in one
+    /// message, as between begin_batch() and end_batch(); by `tcp` up to 64 KiB go by one system
+    /// call, by `uc` and `ud` up to 16 by one doorbell. Elsewhere it changes nothing. A program
+    /// that waits for their effect by other means must look here first; in one that sleeps by
+    /// descriptor(), the descriptor stays readable until it has looked.
     bool gathers_requests = false;
     /// How requests and answers travel; the server may refuse the one or the other. Requests by
     /// `shared` are for a server with Polling::shared, and then `ring_bytes` and `answers` mean
     /// what they do over `uc`: memory to send packets from, and nothing.
     Transfer requests = Transfer::write;
     Transfer answers = Transfer::write;
-    /// Bytes of a receive, if answers come by SEND: a power of two from 128 B to 64 KiB, the ring
-    /// at most, and `ring_bytes / slot_bytes` of them (1,024 at most) are what the server may have
-    /// under way. A longer answer comes in pieces, and is put together.
-    std::size_t slot_bytes = 512;
     /// Requests without an answer, 1 to 4,096; the server may allow fewer.
     std::uint32_t window = 64;
     /// Bytes of the longest answer. One that is longer than the ring lies in memory of the client.
     std::size_t max_answer_bytes = std::size_t{64} << 20;
-    /// How requests and answers travel that are longer than others, and whether requests behind one
-    /// overtake it.
-    LargeMessages large{};
     /// Keep the session if the channel breaks: the client keeps a copy of each request until it is
     /// answered, and the server of each answer until that is acknowledged.
     bool resumes = false;
     /// How waits escalate. By the default clients of many threads take turns: contention.hpp.
     base::WaitPolicy wait{};
     std::shared_ptr<connect::Endpoint> endpoint{};  ///< null: Endpoint::shared()
-    ring::Carrier carrier = ring::Carrier::automatic;
-    PostingHabits posting{};
     /// The secret, if the server asks for one.
     connect::Admission admission{};
+    /// What few programs set.
+    Tuning tuning{};
 };
 
 struct ClientStats {
@@ -109,7 +99,6 @@ struct ClientStats {
     std::uint64_t resumed = 0;           ///< channels after the first that went on with a session
     std::uint64_t batches = 0;           ///< messages in which requests went (begin_batch)
     std::uint64_t batches_received = 0;  ///< messages in which several answers came
-    std::uint64_t moved = 0;             ///< to another server of the group, on the same channel
     std::uint64_t bytes_sent = 0;        ///< of payload
     std::uint64_t bytes_received = 0;    ///< of payload
 };
@@ -181,7 +170,7 @@ class Client : public Requester<Client> {
     /// next. It must not use this client.
     template <class Take>
     BatchResult poll_all(Take&& take);
-    /// Has the processor fetch the next answers ahead: at the first call behind a poll() what tells
+    /// Has the processor fetch the next answers ahead: at the first call after a poll() what tells
     /// of them, and at the second, if they have come, all of their lines. Changes nothing that a
     /// program could see but time. See prefetch_next().
     void prefetch() noexcept;
@@ -210,8 +199,8 @@ class Client : public Requester<Client> {
     base::Status close(const base::Deadline& deadline);
 
     /// For a program's own loop: readable means, call poll(). It stays readable until poll() has
-    /// answered `empty`. Another one behind reconnect(). Not for EPOLLET (docs/loops.md). Throws
-    /// Error (resource_exhausted).
+    /// answered `empty`. After reconnect() it is another one. Not for EPOLLET (docs/loops.md).
+    /// Throws Error (resource_exhausted).
     [[nodiscard]] int descriptor();
 
     [[nodiscard]] ClientStats stats() const noexcept;

@@ -10,19 +10,19 @@
 //     port.to(1);                                                  // the second server
 //     if (port.call(request, answer, deadline) == message::Outcome::ok) …
 //
-// So queue pairs, rings and mailboxes at a server are as many as there are processes, and not as
-// many as there are threads; what it costs is the hand-over between two threads, both ways.
+// A server has as many queue pairs, rings and mailboxes as there are processes, and not as many as
+// there are threads. The price is the hand-over between two threads, both ways.
 //
 // A port's requests lie in places of their own, one for each request of its window, whose last word
 // says that it may be sent: mailboxes between threads, as between hosts. The dispatcher goes round
 // the ports and takes one request of each before it takes the second of any, for each server by
 // itself: neither a port that sends much nor a server that is slow holds up the others. What it
-// takes in one turn goes to a server as one WRITE, where its frames lie side by side, or as SENDs
-// in lists of up to 16.
+// takes in one turn goes to a server in one message of several requests (Client::begin_batch), or
+// in a few.
 //
 // A port that waits on the very processor where the dispatcher rests without sleeping keeps it from
-// running. Such a port takes the turn in its place, so that threads that share a processor with
-// their dispatcher need not go to and fro for each request.
+// running. That port takes the turn in its place, and threads that share a processor with
+// their dispatcher do not switch to and fro for each request.
 // docs/messaging.md, "Many threads of one process".
 // Source: work 004, section 4.1, design 2 (communication dispatcher).
 #pragma once
@@ -85,7 +85,7 @@ struct DispatcherStats {
 };
 
 namespace detail {
-struct PortState;
+struct PortOwn;
 }
 
 /// A thread's way to the servers. Move-only; one thread at a time, which need not be the one that
@@ -125,14 +125,14 @@ class Port : public Requester<Port> {
     [[nodiscard]] std::size_t outstanding() const noexcept;
     [[nodiscard]] std::uint32_t window() const noexcept;
     /// For a program's own loop: readable means, call poll(), until it answers `empty`. From then
-    /// on the dispatcher makes two system calls when it tells this port of answers behind such a
-    /// poll. Throws Error (resource_exhausted).
+    /// on the dispatcher makes two system calls when it tells this port of answers after a poll
+    /// that was `empty`. Throws Error (resource_exhausted).
     [[nodiscard]] int descriptor();
 
   private:
     friend class Dispatcher;
     friend Requester;
-    explicit Port(std::shared_ptr<detail::PortState> state) noexcept;
+    explicit Port(std::shared_ptr<detail::PortOwn> state) noexcept;
     base::Status claim(std::size_t size, std::span<std::byte>& room);
     base::Status claim(std::size_t size, std::span<std::byte>& room,
                        const base::Deadline& deadline);
@@ -145,7 +145,7 @@ class Port : public Requester<Port> {
     void pass_unless_gone() noexcept;
     void leave() noexcept;
 
-    std::shared_ptr<detail::PortState> state_;
+    std::shared_ptr<detail::PortOwn> state_;
 };
 
 /// One connection to each of some servers, shared by the ports. Belongs to the thread that made it,
@@ -200,8 +200,8 @@ class Dispatcher {
     /// `ok`; `closed`, `peer_lost`: that connection has ended, and requests to it end at once. Any
     /// thread.
     [[nodiscard]] base::Status state_of(std::uint32_t server) const noexcept;
-    /// Why that connection has ended; empty while it has not. Its thread, behind a turn since the
-    /// server joined.
+    /// Why that connection has ended; empty while it has not. For the dispatcher's thread, after a
+    /// turn since the server joined.
     [[nodiscard]] std::string failure(std::uint32_t server) const;
     [[nodiscard]] DispatcherStats stats() const noexcept;
     /// What was chosen and why: the ports, and each connection. Its thread.

@@ -128,7 +128,7 @@ class BatchWriter {
         at_ = end;
         count_ += static_cast<std::uint32_t>(count);
     }
-    /// What is to be committed, `head` before it. Nothing is open behind it.
+    /// What is to be committed, `head` before it. After that nothing is open.
     [[nodiscard]] std::size_t close(const SessionHeader& header) noexcept {
         copy_two_words(begin_, pack(header));
         const std::size_t size = bytes();
@@ -206,7 +206,7 @@ struct RequestRun {
     const std::byte* at = nullptr;  ///< the next one
     const std::byte* end = nullptr;
     std::uint64_t taken = 0;  ///< the number of the last one that was taken
-    std::uint64_t until = 0;  ///< … and of the one behind which others have their turn
+    std::uint64_t until = 0;  ///< … and of the one after which others have their turn
     const bool* is_paused = nullptr;
     std::size_t most_pending = 0;
     bool is_sound = true;  ///< what lay there were requests

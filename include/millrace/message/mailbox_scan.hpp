@@ -1,11 +1,10 @@
-// Scanning a dense array of mailboxes, one byte each: the next one that is not empty. What a server
-// of thousands of clients does all day, so there is a kernel for each set of vector instructions;
-// all of them give the same answers. Used by the server's polling (src/message/mailboxes.hpp) and
-// by the benchmarks.
+// Scanning a dense array of mailboxes, one byte each, for the next one that is not empty. A server
+// of thousands of clients does that all day, so there is a kernel for each set of vector
+// instructions; all of them give the same answers. Used by the server's polling
+// (src/message/server/mailboxes.hpp) and by the benchmarks.
 //
 // Devices and other processes write to the mailboxes while they are scanned. A kernel loads each
-// byte at least once within the call; a byte that becomes non-zero behind that load is for the next
-// scan.
+// byte at least once within the call; the next scan finds a byte that was set after that load.
 //
 //     const message::Scan scan = message::scan_by(message::best_scan_kernel());
 //     for (std::size_t i = 0; (i = scan(boxes, i, count)) != count; ++i) …
@@ -27,12 +26,11 @@ enum class ScanKernel : std::uint8_t {
     sse2,       ///< 16 bytes at a time, as listing A.3
     pcmpestri,  ///< 16 bytes by a string comparison (SSE4.2), as listing A.4
     avx2,       ///< 32 bytes, four times
-    avx512,     ///< 64 bytes (AVX-512BW), twice
     neon,       ///< 16 bytes, four times
 };
 inline constexpr std::array every_scan_kernel{ScanKernel::scalar,    ScanKernel::sse2,
                                               ScanKernel::pcmpestri, ScanKernel::avx2,
-                                              ScanKernel::avx512,    ScanKernel::neon};
+                                              ScanKernel::neon};
 [[nodiscard]] std::string_view name_of(ScanKernel kernel) noexcept;
 
 /// The first index in [from, count) whose byte is not zero; `count` if there is none, and if `from`

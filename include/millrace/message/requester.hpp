@@ -32,8 +32,8 @@ struct RequestOptions {
     /// Told to the server, which may leave undone what comes too late. Nothing else keeps to it.
     base::Deadline deadline = base::Deadline::never();
     /// The server is told what was left of the deadline at that time; min(): what is left when the
-    /// request is sent, which a dispatcher does later than its port lays it. For who tells the
-    /// server by itself how long ago that was (rpc/head.hpp).
+    /// request is sent, which a dispatcher does later than its port lays it. For a
+    /// program that tells the server by itself how long ago that was (rpc/head.hpp).
     base::Clock::time_point told_from = base::Clock::time_point::min();
 };
 
@@ -116,7 +116,7 @@ class Requester {
         std::uint64_t id = 0;
         base::Status status = end().submit(request, id, said);
         if (status != base::Status::ok) [[unlikely]] {
-            // As one that is claimed: also what is longer than the ring, and behind a wait.
+            // As one that is claimed: also what is longer than the ring, and after a wait.
             status = submit(request, id, said.deadline, said);
             if (status != base::Status::ok) return outcome_of(status);
         }

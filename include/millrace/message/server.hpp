@@ -1,22 +1,22 @@
-// The server's side of N-to-one messages: one thread serves requests of any number of clients, who
-// come and go, each by a channel of its own, and finds those who have written by a scan of memory.
+// The server's side of N-to-one messages: one thread serves requests of any number of clients.
+// Clients come and go, each by a channel of its own, and the server finds those that have written
+// by a scan of memory.
 //
 //     auto server = message::Server::listen(connect::Address::parse(":7000"));
 //     (void)server.serve([](message::Request& it) { (void)it.answer(it.payload()); }, deadline);
 //
-// A handler answers at once, or later, from any thread, by the Reply that defer() gives. Every
-// request has one answer: where the handler gives none, throws, or too much is pending, the client
-// is told by the Outcome. docs/messaging.md says what to choose; session.hpp what travels.
+// A handler answers at once; or later, from any thread, by the Reply that defer() gives. Every
+// request has one answer: where the handler gives none or throws, or too many are pending, the
+// Outcome tells the client. docs/messaging.md says what to choose; session.hpp says what travels.
 //
-// While something happens, the server looks at memory and makes no system call but a look at the
-// kernel each millisecond, for who joins and leaves. When nothing has come for a while
-// (ServerOptions::wait) it sleeps in the kernel. A client that is idle costs nothing but memory and
-// its part of a scan; before the server sleeps it announces that to the clients that were active
-// since it slept last, and to no others.
+// While requests come, the server looks at memory, and at the kernel once in a millisecond for
+// clients that join and leave; it makes no other system call. When nothing has come for a while
+// (ServerOptions::wait) it sleeps in the kernel. Before it sleeps, it tells the clients that were
+// active since it slept last, and no others. An idle client costs memory and its part of a scan.
 //
-// Clients without RDMA come over sockets (ServerOptions::transports), to the same thread: of them
-// an epoll tells, and each of its looks is a system call. Source: work 001, section 4.2 (N-to-one
-// communication).
+// Clients without RDMA come over sockets (ServerOptions::transports), to the same thread. The
+// server finds their requests by an epoll, and each look at it is a system call. Source: work 001,
+// section 4.2 (N-to-one communication).
 #pragma once
 
 #include <algorithm>
@@ -47,115 +47,60 @@
 #include "millrace/message/entries.hpp"
 #include "millrace/message/session.hpp"
 #include "millrace/message/transfer.hpp"
-#include "millrace/ring/carrier.hpp"
+#include "millrace/message/tuning.hpp"
 
 namespace millrace::message {
 
 struct ServerOptions {
-    /// How the server finds who has written. Each client is told. `shared` is never chosen
-    /// automatically: clients by `rc` have to ask for it, too (ClientOptions::requests), and are
-    /// refused otherwise.
+    /// How the server finds the clients that have written. The server tells each client. `shared`
+    /// is never chosen automatically: a client by `rc` has to ask for it, too
+    /// (ClientOptions::requests), and is refused otherwise.
     Polling polling = Polling::automatic;
-    /// Only Polling::shared: bytes of the buffer that all clients write into, from 4 KiB to 1 GiB.
-    /// The larger, the more rarely two packets meet there, and one of them is sent again. And
-    /// packets of up to `ring_bytes / 16` bytes that each client may have there, a power of two
-    /// from 1 to 64: as many words of 8 bytes are scanned for each.
-    std::size_t shared_bytes = std::size_t{4} << 20;
-    std::uint32_t shared_packets = 8;
-    /// What it is to its clients, who say the same, or both ends are told what the other one is:
-    /// for those who make another kind of server of it, as rpc::Server and kv::Server do.
-    std::string service = "message server";
-    /// What the program says to its clients, and which version of that: compared by the handshake
-    /// with ClientOptions::protocol where both name one.
+    /// What the program says to its clients, and which version of that. The handshake compares it
+    /// with ClientOptions::protocol where both ends name one.
     connect::Protocol protocol{};
-    /// Clients at a time, 1 to 65,536, those included whose channel broke and who may come back.
-    /// One more is refused, with the reason. Of all servers of a group together.
+    /// Clients at a time, 1 to 65,536. A client whose channel broke, and which may come back, is
+    /// one of them. One more is refused with the reason. All servers of a group share this number.
     std::uint32_t max_clients = 1024;
-    /// What clients may come by. Where no RDMA is among them, no device is opened.
+    /// What clients may come by. The server opens a device only for RDMA.
     connect::Transports transports = connect::Transport::rc;
-    /// Whether clients are kept out of each other's memory. By `domains`, a client can write to its
-    /// own ring and mailbox, and to nothing else, whatever keys it knows. Receives::shared,
-    /// Polling::shared and Transport::ud are one resource of all clients, for those that the
-    /// program trusts, and are refused otherwise. `trusted` saves a domain, and with Polling::dense
-    /// a registration, for each client.
+    /// Whether clients are kept out of each other's memory. With `domains` a client can write to
+    /// its own ring and mailbox, and to nothing else, whatever keys it knows. All clients share the
+    /// memory of Receives::shared, Polling::shared and Transport::ud: a server of `domains` refuses
+    /// these, which are for clients that the program trusts. `trusted` saves a domain, and with
+    /// Polling::dense a registration, for each client.
     Protection protection = Protection::domains;
     /// Bytes of the ring for the requests of one client: a power of two from 128 B to 1 GiB.
     std::size_t ring_bytes = std::size_t{16} << 10;
-    /// The largest ring for answers that a client may have.
-    std::size_t max_client_ring_bytes = std::size_t{1} << 20;
-    /// Whether clients may choose that requests, or answers, travel by SEND. Who may not, and asks
-    /// for it, is refused with the reason.
-    bool requests_by_send = true;
-    bool answers_by_send = true;
-    /// Where requests by SEND land. `shared`: for clients that the program trusts, see Receives,
-    /// and refused without Protection::trusted.
-    Receives receives = Receives::own;
-    /// Bytes of a receive for such requests: a power of two from 128 B to 64 KiB, the ring at most.
-    /// `ring_bytes / slot_bytes` of them (1,024 at most) are what a client may have under way. A
-    /// longer request comes in pieces, and is put together.
-    std::size_t slot_bytes = 512;
-    /// Receives of all clients together, 16 to 32,768; only `shared`, whose clients wait where
-    /// there is none, and of those by Transport::ud, whose packets are lost then, and sent again.
-    std::uint32_t shared_receives = 1024;
-    /// Requests of one client without an answer, at most 4,096; who asks for more gets this.
-    std::uint32_t max_window = 1024;
-    /// How requests and answers travel that are longer than others. Not so where the budget of
-    /// `admission` limits what is registered for clients, as this memory is taken while they talk.
-    LargeMessages large{};
-    /// Bytes of the longest request. One client's request that is longer than its ring lies in
-    /// memory of the server.
+    /// Bytes of the longest request. A request that is longer than its client's ring lies in memory
+    /// of the server.
     std::size_t max_request_bytes = std::size_t{16} << 20;
-    /// Requests of all clients whose answers were deferred. While there are so many, further
-    /// requests do not reach the handler: Outcome::overloaded.
+    /// Requests of all clients whose answers were deferred. While there are as many, a further
+    /// request does not reach the handler: Outcome::overloaded.
     std::uint32_t max_pending = 65'536;
-    /// Bytes of requests of all clients that are put off (Request::put_off). One that finds no room
-    /// is to be answered in its turn.
-    std::size_t max_put_off_bytes = std::size_t{1} << 20;
-    /// Bytes of answers that wait because one client does not read; beside those of
-    /// LargeMessages::max_bytes. From then on nothing is taken from it, until it has read; if it
-    /// reads nothing of either for `patience`, it is dropped.
-    std::size_t max_waiting_bytes = std::size_t{1} << 20;
+    /// The server drops a client that reads none of the answers that wait for it for this long, or
+    /// that does not go on with a request it has begun.
     std::chrono::nanoseconds patience = std::chrono::seconds{10};
-    /// Bytes of memory of what all clients, of all servers of a group, make it hold: requests of
-    /// which a part has come, answers that wait or are kept for them. Where there are so many, a
-    /// long request gets Outcome::overloaded, nothing is taken from a client whose answers wait,
-    /// and no answer is kept; a client whose request has begun, and brings less than 64 KiB more in
-    /// `patience`, is dropped. At least what one request of max_request_bytes takes.
+    /// Bytes of memory that all clients, of all servers of a group, make the server hold: requests
+    /// of which a part has come, answers that wait or are kept. Beyond it a long request gets
+    /// Outcome::overloaded, the server takes nothing from a client whose answers wait, and keeps no
+    /// answer; and a client whose request has begun is dropped when less than 64 KiB more of it
+    /// come in `patience`. At least what one request of max_request_bytes takes.
     std::size_t max_held_bytes = std::size_t{512} << 20;
-    /// How long the session of a client that asked for that is kept once its channel broke, and
-    /// how many bytes of answers are kept for it.
+    /// How long the server keeps the session of a client that asked for that
+    /// (ClientOptions::resumes) and whose channel broke.
     std::chrono::nanoseconds session_patience = std::chrono::seconds{30};
-    std::size_t max_kept_bytes = std::size_t{1} << 20;
     /// How waits escalate.
     base::WaitPolicy wait{};
-    /// A handler that has `expect(std::uint16_t procedure, std::span<const std::byte> payload)` is
-    /// told of the requests of so many clients, at most 64, before it gets the first of them: so it
-    /// can have the processor load what they need. It only looks: of what it is told may come
-    /// nothing. It is noexcept, and const where the handler is: one that does not fit does not
-    /// compile. 0: it is not told.
-    std::uint32_t look_ahead = 0;
-    /// Answers to one client that come of so many turns, at most 64, in which there was work all
-    /// the while, are posted together: by WRITE as one, by SEND in lists of up to 16 with one
-    /// doorbell each; by `uc` and `ud` those to one client (`uc`), or to all (`ud`), with one
-    /// doorbell. Where answers are stored it changes nothing. Who calls turn() by itself goes on
-    /// until one finds nothing, or rests. 1: each goes at once.
-    std::uint32_t gather_turns = 1;
-    /// Clients are served in groups of so many, by the order of their places: a group for
-    /// `group_slice` (at most a second), or until none of it has a request while others have, then
-    /// the next one. So less of what clients need is in use at a time, and who is not of the group
-    /// waits. For hundreds of clients that ask all the while (docs/kv.md). 0: all are one group.
-    std::uint32_t group_clients = 0;
-    std::chrono::nanoseconds group_slice = std::chrono::milliseconds{2};
     std::shared_ptr<connect::Endpoint> endpoint{};  ///< null: Endpoint::shared()
-    ring::Carrier carrier = ring::Carrier::automatic;
-    PostingHabits posting{};
-    /// Who is let in: a secret that both ends must know, a budget. `own_domains` is as `protection`
-    /// says; with Protection::trusted, as it is set here.
+    /// Which clients are let in: a secret that both ends must know, a budget. `own_domains` is as
+    /// `protection` says; with Protection::trusted it is as it is set here.
     connect::Admission admission{};
-    /// Clients are accepted in a thread of the server's own, so that they do not keep it from
-    /// requests while they come (docs/loops.md). None: in its turns. Not with Receives::shared, as
-    /// these receives are the serving thread's.
+    /// A thread of the server's own accepts clients, so that a client that comes does not keep the
+    /// server from requests (docs/loops.md). None: the server accepts in its turns. Not with
+    /// Receives::shared, as these receives belong to the serving thread.
     std::optional<connect::AcceptorOptions> acceptor{};
+    Tuning tuning{};
 };
 
 /// Counted since the server was made. Readable from outside as a statistics page, too.
@@ -180,15 +125,13 @@ struct ServerStats {
     std::uint64_t vain_looks = 0;  ///< at clients that had nothing: a late or a foreign hint
     std::uint64_t sleeps = 0;
     std::uint64_t put_off = 0;  ///< requests that were handed to the handler once more, or will be
-    std::uint64_t moved = 0;    ///< clients that came from another server of the group
     std::uint64_t over_budget = 0;  ///< what found no room in ServerOptions::max_held_bytes
 
     /// Of several servers together.
     ServerStats& operator+=(const ServerStats& other) noexcept;
 };
 
-/// A client's place, and how many had that place before: no two clients are the same. One that was
-/// moved (ServerGroup::move) is another one from then on.
+/// A client's place, and how many had that place before: no two clients are the same.
 struct ClientId {
     std::uint32_t place = 0;
     std::uint32_t generation = 0;
@@ -199,24 +142,26 @@ struct ClientId {
 namespace detail {
 struct ReplyQueue;
 struct RequestAccess;
+struct PuttingOff;
 
-/// What of a server's state the loop over several requests uses, which is compiled in the program.
+/// The part of a server's state that the loop over several requests uses. The program compiles that
+/// loop.
 struct Serving {
-    BatchWriter answers;  ///< to requests that came in one message
+    BatchWriter batch;  ///< to requests that came in one message
     ServerStats counts;
-    /// Of an answer that is laid there.
+    /// The head of an answer in that message.
     [[nodiscard]] EntryHead entry_of(std::uint64_t id, Outcome outcome,
                                      std::size_t size) const noexcept {
         return {.length = static_cast<std::uint16_t>(size),
                 .what = static_cast<std::uint16_t>(outcome),
-                .number = static_cast<std::uint32_t>(id - answers.first())};
+                .number = static_cast<std::uint32_t>(id - batch.first())};
     }
 };
 }  // namespace detail
 
-/// The right, and the duty, to answer one request later. Move-only; any one thread at a time, which
-/// need not be the server's. Destroyed without an answer, it answers Outcome::dropped. May outlive
-/// the server.
+/// The right, and the duty, to answer one request later. Move-only. Any thread may use it, one at a
+/// time. A Reply that is destroyed without an answer answers Outcome::dropped. It may outlive the
+/// server.
 class Reply {
   public:
     Reply() noexcept;
@@ -229,8 +174,8 @@ class Reply {
     [[nodiscard]] bool is_due() const noexcept { return given_ != nullptr; }
     [[nodiscard]] ClientId client() const noexcept { return client_; }
 
-    /// Takes a copy, and wakes the server if it sleeps. Never blocks. `ok`; `closed`: the server is
-    /// gone. An answer to a client that has left is dropped, and that is `ok`.
+    /// Takes a copy, and wakes the server if it sleeps. Never blocks. `ok`, also if the client has
+    /// left, and nobody gets the answer; `closed`: the server is gone.
     base::Status answer(std::span<const std::byte> payload);
     /// The client gets Outcome::failed and the text, of at most 1,000 bytes.
     base::Status fail(std::string_view why);
@@ -249,21 +194,21 @@ class Reply {
 
 class Server;
 
-/// A request in the hands of its handler, for the time of that call.
+/// A request, for as long as its handler runs.
 class Request {
   public:
     Request(const Request&) = delete;
     Request& operator=(const Request&) = delete;
 
-    /// In place, in the memory the client wrote it to: until the handler returns.
+    /// It lies where the client wrote it, until the handler returns.
     [[nodiscard]] std::span<const std::byte> payload() const noexcept { return payload_; }
     [[nodiscard]] ClientId client() const noexcept { return client_; }
     /// Its number in the client's session.
     [[nodiscard]] std::uint64_t id() const noexcept { return header_.id; }
     /// What the client set; 0 otherwise.
     [[nodiscard]] std::uint16_t procedure() const noexcept { return header_.procedure; }
-    /// When the client stops waiting: limit() after the server took the request, however late this
-    /// is asked and however long it was put off. Never, if the client said nothing.
+    /// When the client stops waiting: limit() after the server took the request. The handler gets
+    /// the same time however late it asks. Never, if the client said nothing.
     [[nodiscard]] base::Deadline deadline() const noexcept {
         return header_.limit_us == 0 ? base::Deadline::never() : deadline_from_taken();
     }
@@ -272,25 +217,25 @@ class Request {
         return std::chrono::microseconds{header_.limit_us};
     }
 
-    /// Sends a copy of `payload`. Once for each request: `ok`; `too_large`, the client takes no
-    /// such answer, and is told so; `closed`: the request is answered, or deferred, already; or the
-    /// client has left. Answers to requests that came in one message (Client::begin_batch) go
-    /// together, behind up to 15 more calls of the handler.
+    /// Sends a copy of `payload`, once for each request. `ok`; `too_large`: the client takes no
+    /// answer of that size, and is told so; `closed`: the request is answered, or deferred,
+    /// already, or the client has left. Answers to requests that came in one message
+    /// (Client::begin_batch) go in one message, after up to 15 more calls of the handler.
     base::Status answer(std::span<const std::byte> payload) {
         if (stage_ == Stage::open) return answer_alone(payload);
         // A short one calls nobody.
-        if (stage_ != Stage::open_in_batch || !server_->answers.takes_quickly(payload.size()))
+        if (stage_ != Stage::open_in_batch || !server_->batch.takes_quickly(payload.size()))
             [[unlikely]]
             return answer_in_batch(payload);
         stage_ = Stage::answered;
         ++server_->counts.answers;
-        server_->answers.lay(server_->entry_of(header_.id, Outcome::ok, payload.size()),
-                             payload.data());
+        server_->batch.lay(server_->entry_of(header_.id, Outcome::ok, payload.size()),
+                           payload.data());
         return base::Status::ok;
     }
-    /// Sends an answer that `fill(std::span<std::byte>)` writes in place, where the client reads
-    /// it, if there is room. The room is `size` bytes with any content. `fill` returns nothing, or
-    /// how many bytes it used. If it throws, nothing is sent, and the handler may answer otherwise.
+    /// Sends an answer that `fill(std::span<std::byte>)` writes: in the client's ring, if there is
+    /// room. `fill` gets `size` bytes with any content, and returns nothing, or how many bytes it
+    /// used. If it throws, nothing is sent, and the handler may give another answer.
     template <class Fill>
     base::Status answer(std::size_t size, Fill&& fill) {
         std::span<std::byte> room;
@@ -306,21 +251,13 @@ class Request {
     }
     /// The client gets Outcome::failed and the text, of at most 1,000 bytes.
     base::Status fail(std::string_view why);
-    /// The answer comes later, from any thread. The payload is the handler's only until it returns.
-    /// A Reply that is not due, if the request is answered, or deferred, already.
+    /// The answer comes later, from any thread, by the Reply. payload() ends when the handler
+    /// returns. If the request is answered, or deferred, already, the Reply is not due.
     [[nodiscard]] Reply defer();
-    /// Others first: the handler gets this request once more as soon as a turn has found no other
-    /// one, and at the latest behind others_before others for each that was put off before it.
-    /// Until then it is as one that was deferred, and a copy of it is kept. `ok`; `full`: there is
-    /// no room for that (ServerOptions::max_put_off_bytes), or it was put off before: it is to be
-    /// answered now; `closed`: it is answered, or deferred, already.
-    base::Status put_off();
-    static constexpr std::uint32_t others_before = 16;
-    /// base::ticks() when it was put off; 0: it was not.
-    [[nodiscard]] std::uint64_t put_off_at() const noexcept;
 
   private:
     friend struct detail::RequestAccess;
+    friend struct detail::PuttingOff;
     friend class Server;
     Request(detail::Serving* server, void* peer, ClientId client, const SessionHeader& header,
             std::span<const std::byte> payload) noexcept
@@ -340,7 +277,7 @@ class Request {
         return status;
     }
 
-    /// It is the next one of those that came in one message. False: what lies there is none.
+    /// Becomes the next request of those that came in one message. False: no request lies there.
     [[nodiscard, gnu::always_inline]] bool become_next_of(detail::RequestRun& run) noexcept {
         EntryHead head;
         if (!run.take(head, payload_)) [[unlikely]]
@@ -372,32 +309,19 @@ class Request {
 };
 
 namespace detail {
-/// A handler without its type: a call through a pointer, and no allocation.
+/// A handler without its type, called through a pointer. Allocates nothing.
 struct HandlerRef {
     void* handler = nullptr;
     void (*call)(void* handler, Request& request) = nullptr;
-    /// Several requests, as long as the run goes on; `request` becomes one after the other.
+    /// For several requests, while the run goes on; `request` becomes one after the other.
     void (*serve)(void* handler, Request& request, RequestRun& run) = nullptr;
-    /// Null: it has none.
-    void (*expect)(void* handler, std::uint16_t procedure,
-                   std::span<const std::byte> payload) = nullptr;
-};
-template <class Handler>
-concept Expects = requires(Handler& handler, std::span<const std::byte> payload) {
-    { handler.expect(std::uint16_t{}, payload) } noexcept;
-};
-/// It has a public `expect`, be it one that does not fit.
-template <class Handler>
-concept HasExpect = requires { &Handler::expect; } || requires(std::remove_cv_t<Handler>& handler,
-                                                               std::span<const std::byte> payload) {
-    handler.expect(std::uint16_t{}, payload);
 };
 }  // namespace detail
 
-/// Belongs to the thread that made it, or to the one that called adopt() since: calls that may
-/// sleep or look at the kernel throw Error (invalid_argument) in another one. stop() and what is
-/// said of Reply are for any thread. Move-only. Destroyed without close(), in whichever thread,
-/// its clients see `peer_lost`.
+/// Belongs to the thread that made it, or to the one that called adopt() since. Calls that may
+/// sleep or look at the kernel throw Error (invalid_argument) in another thread; stop(), stats()
+/// and Reply are for any thread. Move-only. If it is destroyed without close(), in any thread, its
+/// clients read `peer_lost`.
 class Server {
   public:
     /// Throws Error (invalid_argument; permission, system: the address is in use …).
@@ -409,72 +333,57 @@ class Server {
     /// Where it listens, with the port that was chosen.
     [[nodiscard]] const connect::Address& address() const noexcept;
 
-    /// Calls `handler(Request&)` for at most `budget` requests, at most one of each client, or 16
-    /// of one that sends several in one message (Client::begin_batch), and sends what was deferred
-    /// and is there. Begins behind the client that was served last, so that nobody has a second
-    /// turn while another one (of its group) waits. Never sleeps; how many requests it took, or
-    /// handed to the handler once more (Request::put_off). What the handler throws goes to the
-    /// client (Outcome::failed), and no further. The handler must not use the server. With
-    /// ServerOptions::gather_turns some answers may not be posted yet: they go by a later turn(),
-    /// at the latest by one that finds nothing, or by rest(). Throws Error as said above.
+    /// Serves each client that has written once: calls `handler(Request&)` for its next request, or
+    /// for up to 16 requests that came in one message (Client::begin_batch). Takes at most `budget`
+    /// requests, and returns how many. Begins after the client that was served last, so that no
+    /// client has a second turn while another one waits. Sends deferred answers that are there.
+    /// Never sleeps. What the handler throws goes to the client (Outcome::failed), and no further.
+    /// The handler must not use the server. Throws Error as said above.
     template <class Handler>
     std::size_t turn(Handler&& handler, std::size_t budget = 1024) {
         return turn_by(erase(handler), budget);
     }
-    /// Waits until there is something for turn(): looks, yields, sleeps, as ServerOptions::wait
-    /// says. `ok`; `timed_out`; `cancelled`; `closed`: it was stopped.
+    /// Waits until there is something for turn(), as ServerOptions::wait says. `ok`; `timed_out`;
+    /// `cancelled`; `closed`: the server was stopped.
     base::Status rest(const base::Deadline& deadline);
-    /// Turns and rests until it is stopped (`closed`), or `timed_out`, or `cancelled`.
+    /// Turns and rests until stop() (`closed`), the deadline (`timed_out`) or its cancellation.
     template <class Handler>
     base::Status serve(Handler&& handler, const base::Deadline& deadline) {
         return serve_by(erase(handler), deadline);
     }
-    /// Ends rest() and serve() at once, now or when they are called next, once. Any thread, and
+    /// Ends rest() or serve(), once: the one that runs, or the next that is called. Any thread, and
     /// signal handlers.
     void stop() noexcept;
 
     /// Takes no more clients, answers new requests with Outcome::draining, and waits until every
-    /// request before has its answer and every answer is in its client's ring. Or `timed_out`,
-    /// `cancelled`: something is pending still. Clients that go on asking do not hold it up: what
-    /// one sends later than it may have as its window is left to the next drain() or turn, or has
-    /// no answer but the end.
+    /// earlier request has its answer and every answer is in its client's ring. `timed_out`,
+    /// `cancelled`: something is pending still. A client that goes on asking does not hold it up:
+    /// drain() takes as many of its requests as its window allows, and leaves later ones to the
+    /// next drain() or turn().
     base::Status drain(const base::Deadline& deadline);
-    /// Drains, and closes every channel in good order: clients see `closed`. Answers as drain().
+    /// Drains, and closes every channel in good order: clients read `closed`. Answers as drain().
     base::Status close(const base::Deadline& deadline);
 
-    /// Called within turn() for each deferred request whose client takes it back, or has left for
-    /// good, so that work on it can end: with the client and the request's number, Request::id;
-    /// behind these of a client that has left, or was moved to another server of its group, once
-    /// with 0. It must not use the server, nor throw.
-    /// None: nobody is told.
+    /// turn() calls it for each deferred request whose client takes it back, or has left for good,
+    /// so that work on the request can end: with the client and Request::id; and when a client has
+    /// left, at last with 0. It must not use the server, nor throw.
     void on_unwanted(std::function<void(ClientId, std::uint64_t id)> call);
-    /// What a handler knows of a client goes with it to another server of the group
-    /// (ServerGroup::move). `leaves` gives that, in place of the last call by on_unwanted(), in the
-    /// thread of the server that the client leaves; it owes the client no answer then. `comes` is
-    /// called in the thread of the server where it goes on, before the client's next request, with
-    /// its number there. A client that ends on its way has only what `leaves` gave destroyed. Both
-    /// must not use the server, and `comes` must not throw.
-    using Knowledge = std::shared_ptr<void>;
-    void on_moved(std::function<Knowledge(ClientId)> leaves,
-                  std::function<void(ClientId, Knowledge)> comes);
-
-    /// For connections that are not this server's, and that its thread is to serve as well: `look`
-    /// is called within turn() and rest(), as often as a look is taken at clients by sockets, and
-    /// soon once `descriptor` (an epoll of them, say) is readable. It does what there is to do, for
-    /// a short time, never blocks, and returns whether there was something: then it is called again
-    /// before the server sleeps. It must not use the server, nor throw. The descriptor stays open
-    /// for as long as the server is there. Throws Error (invalid_argument: it is none that can be
-    /// waited for).
+    /// Has the server's thread serve connections of another kind as well. turn() and rest() call
+    /// `look` as often as they look at clients by sockets, and soon once `descriptor` (an epoll of
+    /// those connections, say) is readable. `look` works for a short time, never blocks, and
+    /// returns whether there was something; then it is called again before the server sleeps. It
+    /// must not use the server, nor throw. The descriptor stays open as long as the server lives.
+    /// Throws Error (invalid_argument: nobody can wait for that descriptor).
     void serve_beside(int descriptor, std::function<bool()> look);
 
-    /// From now on it belongs to the calling thread.
+    /// From now on the server belongs to the calling thread.
     void adopt() noexcept;
-    /// For a program's own loop (poll, epoll, connect::Hub …): readable means, call turn(). It
-    /// stays readable until a turn() that found nothing, ServerOptions::wait.spin behind the last
-    /// request. From the first call on such a turn() falls asleep. Not for EPOLLET. docs/loops.md.
+    /// For a program's own loop (poll, epoll, connect::Hub …): when it is readable, call turn(). It
+    /// stays readable until a turn() finds nothing, ServerOptions::wait.spin after the last
+    /// request. From the first call on, that turn() falls asleep. Not for EPOLLET. docs/loops.md.
     [[nodiscard]] int descriptor();
 
-    /// Any thread; in another one than the server's they may be those of a millisecond ago.
+    /// Any thread. Another thread than the server's may get counts of a millisecond ago.
     [[nodiscard]] ServerStats stats() const noexcept;
     /// What was chosen and why: polling, kernel, places, what a client can do to another one.
     [[nodiscard]] std::string explain() const;
@@ -483,8 +392,8 @@ class Server {
 
   private:
     friend class ServerGroup;
-    /// So many, for a thread each, at one address. Each is made on the cores that `where(number)`
-    /// names, if it names any, and belongs to nobody yet then.
+    /// Makes `count` servers at one address, one for each thread. Server `number` is made on the
+    /// cores of `where(number)`, if there are any, and belongs to no thread yet.
     [[nodiscard]] static std::vector<Server> listen_together(
         const connect::Address& address, const ServerOptions& options, std::size_t count,
         const std::function<std::vector<int>(std::size_t)>& where);
@@ -496,20 +405,9 @@ class Server {
     template <class Handler>
     static detail::HandlerRef erase(Handler& handler) noexcept {
         using Bare = std::remove_reference_t<Handler>;
-        static_assert(!detail::HasExpect<Bare> || detail::Expects<Bare>,
-                      "a handler's expect(std::uint16_t, std::span<const std::byte>) is noexcept, "
-                      "and const if the handler is");
         // A function is no object, and has an address all the same; an object may be constant.
         const auto place = reinterpret_cast<std::uintptr_t>(std::addressof(handler));
-        detail::HandlerRef made{reinterpret_cast<void*>(place), &hand_to<Bare>,
-                                &hand_several_to<Bare>};
-        if constexpr (detail::Expects<Bare>) {
-            made.expect = [](void* bare, std::uint16_t procedure,
-                             std::span<const std::byte> payload) {
-                reinterpret_cast<Bare*>(bare)->expect(procedure, payload);
-            };
-        }
-        return made;
+        return {reinterpret_cast<void*>(place), &hand_to<Bare>, &hand_several_to<Bare>};
     }
     template <class Bare>
     static void hand_to(void* handler, Request& request) {
@@ -523,7 +421,7 @@ class Server {
     }
     template <class Bare>
     static void hand_several_to(void* handler, Request& request, detail::RequestRun& run) {
-        // In registers, as far as nobody else looks at it; whatever throws, the caller sees it.
+        // A copy, for registers. The caller sees how far it came, whatever throws.
         struct Kept {
             detail::RequestRun here;
             detail::RequestRun& there;
@@ -547,7 +445,7 @@ class Server {
     static void threw(Request& request, std::string_view why) noexcept;
     /// The request is not taken: the server is draining, or too much is pending.
     static void decline(Request& request);
-    /// The handler let go of it.
+    /// The handler gave no answer.
     static void drop(Request& request);
     std::size_t turn_by(detail::HandlerRef handler, std::size_t budget);
     base::Status serve_by(detail::HandlerRef handler, const base::Deadline& deadline);

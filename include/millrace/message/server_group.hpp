@@ -4,12 +4,10 @@
 //     (void)group.serve([](message::Request& request) { … }, deadline);      // by all four threads
 //
 // Each thread has a Server of its own, with all that belongs to one: no request waits for another
-// thread, and nothing is locked on its way. A client belongs to one of them from its first word on,
-// the one that has the fewest then. Its session stays there unless it is moved (move(),
-// ServerThreads::balance_every): a client that comes back asks for the server that keeps it
-// (session.hpp), so that requests are known again, and answers that were deferred find it. A client
-// is moved when it is owed nothing, so a Reply never changes hands; for handlers it has left, and
-// another one has come, unless they hand on what they know of it (Server::on_moved).
+// thread or takes a lock. A client belongs to one server from its first word on, the one that has
+// the fewest clients then, and its session stays there. A client that comes back asks for the
+// server that keeps its session (session.hpp): that server knows its requests, and deferred answers
+// find it.
 //
 // A group of one is a Server, at the same cost. Source: work 001, section 4.2, whose server has one
 // thread; the threads of work 004's servers (section 4.1) each have their own clients, too.
@@ -38,30 +36,20 @@ namespace millrace::message {
 struct ServerThreads {
     /// 1 to 256. One of them is the thread that calls serve(), the others live while it does.
     std::uint32_t count = 1;
-    /// The processors they are pinned to, the first to the first, and so on, and from the beginning
-    /// again if there are fewer; the calling thread stays pinned. What is allocated for a client is
-    /// allocated by its server's thread, so on its NUMA node, too, where the system does as it does
-    /// by default. None: nobody is pinned.
+    /// The processors that the threads are pinned to, one each, and from the beginning again if
+    /// there are fewer; the calling thread stays pinned. A server's thread allocates what its
+    /// clients need, so by the system's default that lies on its NUMA node. None: no thread is
+    /// pinned.
     std::vector<int> cores{};
-    /// In place of cores: NUMA nodes, the first for the first thread, and so on, and from the
-    /// beginning again. A thread runs on any core of its node that the process may use, and its
-    /// mailboxes and pools are made there, too.
-    std::vector<int> nodes{};
-    /// How often a thread that takes more requests than another one lets a client go there, if that
-    /// makes them more equal: of what it took since the last time, a quarter more. 1 ms at least;
-    /// 0: never. A server that sleeps wakes for it. What a handler knows of a client goes with it
-    /// if the handler says so (Server::on_moved), as those of rpc::Server do.
-    std::chrono::nanoseconds balance_every{0};
 };
 
 /// Belongs to the thread that made it, or to the one that called adopt() since, as Server; stop(),
 /// is_ending() and stats() are for any thread. Move-only.
 class ServerGroup {
   public:
-    /// `options` are those of each server; max_clients is for all together, and what is said of a
-    /// pool (shared_receives, max_pending) for each. Throws Error as Server::listen;
-    /// invalid_argument: a number of threads out of range, a core or a node that the process may
-    /// not use, or both cores and nodes, or a time out of range.
+    /// `options` are those of each server; max_clients and max_held_bytes are for all together.
+    /// Throws Error as Server::listen;
+    /// invalid_argument: a number of threads out of range, or a core that the process may not use.
     [[nodiscard]] static ServerGroup listen(const connect::Address& address,
                                             const ServerOptions& options = {},
                                             const ServerThreads& threads = {});
@@ -75,21 +63,13 @@ class ServerGroup {
     /// its own: each adopts one, and serves it as any Server.
     [[nodiscard]] Server& server(std::size_t number) noexcept;
 
-    /// What their clients make them hold: for what is built on a group, and holds something, too.
+    /// What the clients of all servers make them hold. For libraries on top of a group that hold
+    /// something for clients, too.
     [[nodiscard]] const std::shared_ptr<HeldBytes>& held() const noexcept;
-
-    /// Any thread: the client is to be served by server `to` from then on. Soon: it is moved when
-    /// every request that was taken is answered, and every answer is in its ring; until then no
-    /// more of them are taken. If that takes longer than 100 ms (or ServerOptions::patience), it
-    /// stays. From then on it has another ClientId; ServerStats::moved and ClientStats::moved count
-    /// it. Nothing happens to a client that has left, or whose connection broke; nor to one over
-    /// sockets, UC or UD, or by Receives::shared, which use what belongs to their server. Throws
-    /// Error (invalid_argument): there is no such server.
-    void move(ClientId client, std::size_t to);
 
     /// Serves by all threads until it is stopped (`closed`), or `timed_out`, or `cancelled`.
     /// `handler(Request&)` is called by all of them, so that it must be thread-safe. What is thrown
-    /// in a thread beside the handler, by a log's sink for one, ends all, and comes out here.
+    /// in a thread outside of the handler, by a log's sink for one, ends all, and comes out here.
     /// Throws Error (resource_exhausted: no thread).
     template <class Handler>
     base::Status serve(Handler&& handler, const base::Deadline& deadline) {

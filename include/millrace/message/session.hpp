@@ -76,9 +76,8 @@ enum class SessionKind : std::uint8_t {
     cancel,           ///< client: does not want the answer to `id` any more
     request_by_read,  ///< as request and answer, whose payload is to be READ. Payload: Announcement
     answer_by_read,
-    moved,          ///< client: it has read the welcome of the server that it was moved to
-    request_batch,  ///< several requests, of numbers that follow each other
-    answer_batch,   ///< several answers, of any numbers
+    request_batch = 10,  ///< several requests, of numbers that follow each other
+    answer_batch,        ///< several answers, of any numbers
 };
 inline constexpr SessionKind last_session_kind = SessionKind::answer_batch;
 
@@ -150,11 +149,9 @@ struct Hello {
     std::uint64_t next_id = 1;     ///< of the first request that was never sent
     std::uint64_t max_answer = 0;  ///< bytes of payload
     bool reads_large = false;      ///< answers may be announced, and so may its requests
-    bool moves = false;            ///< another welcome may come later
     bool batches = false;          ///< answers may come in batches
 };
-/// The first word of a server; and, in the midst of a session, that of the one to which it was
-/// moved.
+/// The first word of a server.
 struct Welcome {
     SessionName session{};
     bool resumed = false;      ///< it is the session that was asked for

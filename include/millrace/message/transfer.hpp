@@ -30,16 +30,14 @@ enum class Transfer : std::uint8_t {
 /// None: it is the name of none.
 [[nodiscard]] std::optional<Transfer> parse_transfer(std::string_view name) noexcept;
 
-/// How an end posts what it sends, by rc, uc and ud. Each is on; off is for who measures what it
-/// brings. Source: work 004, section 8.
+/// How an end posts what it sends, by rc, uc and ud. Each is on; a study switches one off to
+/// measure what it brings. Source: work 004, section 8.
 struct PostingHabits {
     /// Frames and packets up to what the queue pair takes travel within their request.
     bool inlines = true;
     /// A request leaves a completion only where slots of the send queue, or the memory that it is
     /// sent from, are needed, and not each.
     bool signals_selectively = true;
-    /// By uc and ud, packets that are there to be sent at one time go with one doorbell.
-    bool chains = true;
 };
 
 /// Messages that do not go through the receiver's ring (or receives): the sender keeps them in
@@ -58,15 +56,15 @@ struct LargeMessages {
     /// travel in pieces, answers wait here until others were READ, and what is READ waits at the
     /// peer.
     std::size_t max_bytes = std::size_t{16} << 20;
-    /// Of a client: its requests reach the handler in the order in which they were sent, so those
-    /// behind a large one wait at the server until that is READ. Otherwise they overtake it.
+    /// Of a client: its requests reach the handler in the order in which they were sent: those
+    /// after a large one wait at the server until that is READ. Otherwise they overtake it.
     bool keeps_order = false;
 };
 
 /// What a server's clients can do to each other's memory.
 enum class Protection : std::uint8_t {
     domains,  ///< nothing: each has a protection domain of its own. What cannot be so, is refused
-    trusted,  ///< they are trusted: whoever knows or guesses a key reaches what it stands for
+    trusted,  ///< anything: a client that knows or guesses a key reaches what it stands for
 };
 /// "domains", "trusted".
 [[nodiscard]] std::string_view name_of(Protection protection) noexcept;

@@ -42,7 +42,8 @@
 
 namespace millrace::rpc {
 
-/// To be specialised. `decode` answers false for what is no T; it may throw, which is the same.
+/// To be specialised. `decode` answers false for bytes that are not a T; it may throw, which is the
+/// same.
 template <class T>
 struct Codec;
 
@@ -175,7 +176,7 @@ template <Plain T>
     return std::bit_cast<T>(copy);
 }
 
-/// False: it is no T. `into` is as it was made.
+/// False: the bytes are not a T. `into` is as it was made.
 template <Carried T>
 [[nodiscard]] bool read(std::span<const std::byte> bytes, T& into) {
     if constexpr (HasCodec<T>) {

@@ -25,8 +25,6 @@
 //     }
 #pragma once
 
-#include <concepts>
-#include <coroutine>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -34,13 +32,15 @@
 #include <span>
 #include <utility>
 
-#include "millrace/base/cancellation_watch.hpp"
 #include "millrace/base/coroutine.hpp"
 #include "millrace/base/deadline.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/executor.hpp"
 #include "millrace/base/status.hpp"
+#include "millrace/message/detail/awaiting.hpp"
 #include "millrace/rpc/client.hpp"
+#include "millrace/rpc/detail/client_core.hpp"
+#include "millrace/rpc/detail/record.hpp"
 #include "millrace/rpc/stream.hpp"
 
 namespace millrace::rpc {
@@ -49,16 +49,12 @@ namespace detail {
 class AsyncCore;
 
 /// A task that waits for the answer of its call. Destroying it takes the call back.
-class SuspendedCall {
-  public:
-    SuspendedCall(const SuspendedCall&) = delete;
-    SuspendedCall& operator=(const SuspendedCall&) = delete;
-
+class SuspendedCall : public message::detail::Awaiting {
   protected:
     SuspendedCall(AsyncCore& core, const base::Deadline& deadline,
                   const ClientCore::Attempt& attempt, Priority priority) noexcept
-        : core_{&core}, deadline_{deadline}, priority_{priority}, attempt_{attempt} {}
-    virtual ~SuspendedCall();
+        : Awaiting{deadline}, core_{&core}, priority_{priority}, attempt_{attempt} {}
+    ~SuspendedCall() override;
 
     /// Sends the request; `full`: not yet.
     virtual base::Status submit(ClientCore& client) = 0;
@@ -66,38 +62,30 @@ class SuspendedCall {
     virtual void end(Code code) noexcept = 0;
     [[nodiscard]] virtual Code code() const noexcept = 0;
 
-    /// False: it is over already.
-    [[nodiscard]] bool begin(base::detail::Run& run, std::coroutine_handle<> frame);
     void put(Record& record) noexcept;
     /// What waits has been sent, and has no answer of its own to wait for.
     void sent() noexcept { state_ = State::over; }
-    [[nodiscard]] const base::Deadline& deadline() const noexcept { return deadline_; }
 
     std::uint64_t id_ = 0;  ///< submit() sets it
 
   private:
     friend class AsyncCore;
     enum class State : std::uint8_t { idle, queued, submitted, put_off, over };
+    [[nodiscard]] bool begin() override;
     [[nodiscard]] static SuspendedCall& of(Record& record) noexcept;
     static const Record::Type type;
 
     AsyncCore* core_;
-    base::Deadline deadline_;
-    base::CancellationWatch cancellation_;
-    base::detail::Run* run_ = nullptr;
-    std::coroutine_handle<> frame_;
     State state_ = State::idle;
     Priority priority_;
     ClientCore::Attempt attempt_;
     Code ended_ = Code::not_sent;      ///< the last time
     base::Clock::time_point due_{};    ///< of one that is put off
     std::uint32_t vain_attempts_ = 0;  ///< to connect anew, while it was queued
-    SuspendedCall* before_ = nullptr;  ///< of those that are queued
-    SuspendedCall* behind_ = nullptr;
 };
 
 template <UnaryProcedure P>
-class CallAwaiter final : SuspendedCall {
+class CallAwaiter final : public SuspendedCall {
   public:
     using A = Owned<typename P::Response>;
     CallAwaiter(AsyncCore& core, typename P::Request request, const base::Deadline& deadline,
@@ -109,11 +97,6 @@ class CallAwaiter final : SuspendedCall {
           request_{std::move(request)},
           options_{options} {}
 
-    [[nodiscard]] bool await_ready() const noexcept { return false; }
-    template <std::derived_from<base::detail::Promise> Of>
-    [[nodiscard]] bool await_suspend(std::coroutine_handle<Of> frame) {
-        return begin(*frame.promise().run, frame);
-    }
     [[nodiscard]] Result<A> await_resume() { return std::move(result_); }
 
   private:
@@ -131,25 +114,20 @@ class CallAwaiter final : SuspendedCall {
 };
 
 /// A task that waits for a part of a stream.
-class SuspendedPart : PartWaiter {
-  public:
-    SuspendedPart(const SuspendedPart&) = delete;
-    SuspendedPart& operator=(const SuspendedPart&) = delete;
-
+class SuspendedPart : public message::detail::Awaiting, PartWaiter {
   protected:
     SuspendedPart(std::shared_ptr<AsyncCore> core, ReaderCore& reader,
                   const base::Deadline& deadline) noexcept
-        : core_{std::move(core)}, reader_{&reader}, deadline_{deadline} {}
-    virtual ~SuspendedPart();
+        : Awaiting{deadline}, core_{std::move(core)}, reader_{&reader} {}
+    ~SuspendedPart() override;
 
-    /// False: there is nothing to wait for.
-    [[nodiscard]] bool begin(base::detail::Run& run, std::coroutine_handle<> frame);
     /// What came of the wait; `empty`: nobody has looked yet.
     base::Status status_ = base::Status::empty;
     std::span<const std::byte> part_;
 
   private:
     friend class AsyncCore;
+    [[nodiscard]] bool begin() override;
     void came() override;
     /// True: it is over.
     bool look();
@@ -157,26 +135,17 @@ class SuspendedPart : PartWaiter {
 
     std::shared_ptr<AsyncCore> core_;
     ReaderCore* reader_;
-    base::Deadline deadline_;
-    base::CancellationWatch cancellation_;
-    base::detail::Run* run_ = nullptr;
-    std::coroutine_handle<> frame_;
     bool is_waiting_ = false;
 };
 
 template <StreamProcedure P>
-class PartAwaiter final : SuspendedPart {
+class PartAwaiter final : public SuspendedPart {
   public:
     using Part = Owned<typename P::Part>;
     PartAwaiter(std::shared_ptr<AsyncCore> core, ReaderCore& reader,
                 const base::Deadline& deadline) noexcept
         : SuspendedPart{std::move(core), reader, deadline}, its_reader_{&reader} {}
 
-    [[nodiscard]] bool await_ready() const noexcept { return false; }
-    template <std::derived_from<base::detail::Promise> Of>
-    [[nodiscard]] bool await_suspend(std::coroutine_handle<Of> frame) {
-        return begin(*frame.promise().run, frame);
-    }
     [[nodiscard]] Result<std::optional<Part>> await_resume() {
         std::optional<Part> part;
         switch (status_) {
@@ -233,7 +202,7 @@ class AsyncStreamReader {
 namespace detail {
 
 template <StreamProcedure P>
-class OpenAwaiter final : SuspendedCall {
+class OpenAwaiter final : public SuspendedCall {
   public:
     OpenAwaiter(std::shared_ptr<AsyncCore> core, ClientCore& client, typename P::Request request,
                 const base::Deadline& deadline, std::uint32_t ahead, const CallOptions& options)
@@ -243,11 +212,6 @@ class OpenAwaiter final : SuspendedCall {
           options_{options},
           reader_{std::make_unique<ReaderCore>(client, deadline, ahead)} {}
 
-    [[nodiscard]] bool await_ready() const noexcept { return false; }
-    template <std::derived_from<base::detail::Promise> Of>
-    [[nodiscard]] bool await_suspend(std::coroutine_handle<Of> frame) {
-        return begin(*frame.promise().run, frame);
-    }
     [[nodiscard]] AsyncStreamReader<P> await_resume() {
         return {std::move(client_), std::move(reader_)};
     }
@@ -291,8 +255,8 @@ class AsyncClient {
     AsyncClient& operator=(AsyncClient&&) noexcept;
     ~AsyncClient();
 
-    /// co_await: Result<Response>. While the window is full, the call waits for its turn: behind
-    /// those of its priority that wait, and one of Priority::low behind all others, of which each
+    /// co_await: Result<Response>. While the window is full, the call waits for its turn: after
+    /// those of its priority that wait, and one of Priority::low after all others, of which each
     /// 16 are followed by one of low priority. It is
     /// over by its deadline (Code::timed_out, or Code::late: it was not sent) or cancellation, and
     /// made again until then as RetryPolicy says, by another connection if need be. What a request

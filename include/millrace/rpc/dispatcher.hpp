@@ -14,10 +14,9 @@
 // itself (window, wait) and what DispatcherOptions say; others have another one, and what
 // message::Dispatcher does not offer (resumes, transports other than rc) is refused.
 //
-// So a server has as many queue pairs, rings and mailboxes as there are processes. What it knows of
-// a client, it knows of all of a dispatcher's together: ServerOptions::max_pending_of_client, and
-// who has left.
-// Source: work 004, section 4.1, design 2 (communication dispatcher).
+// A server has as many queue pairs, rings and mailboxes as there are processes. It takes all
+// clients of a dispatcher for one: ServerOptions::max_pending_of_client, and whether a client has
+// left. Source: work 004, section 4.1, design 2 (communication dispatcher).
 #pragma once
 
 #include <cstddef>

@@ -7,7 +7,7 @@
 //   word 2…  trace         if facts says so: 16 bytes of trace id, 8 of the parent's id
 //   …        stream        if facts says so: the number by which parts are asked for (stream.hpp)
 //
-// A reader skips what it does not know: further facts stand behind these.
+// A reader skips what it does not know: further facts stand after these.
 //
 // How long a client waits is told by the session's header, from when the request was sent. The
 // server finds how long it lay unread by sent_at: the least difference of the two clocks that it
@@ -34,8 +34,8 @@
 namespace millrace::rpc {
 
 /// The server serves what waits in this order, of all its clients: one of low priority is put off,
-/// and handed to its handler once no other one is there, and at the latest behind 16 others
-/// (message::Request::put_off). Requests of one priority are handed to handlers in the order in
+/// and handed to its handler once no other one is there, and at the latest after 16 others
+/// (message::detail::PuttingOff). Requests of one priority are handed to handlers in the order in
 /// which they were sent, and clients take turns. Under overload, low ones are refused first: when
 /// half of what the server allows is under way.
 enum class Priority : std::uint8_t { normal = 0, low = 1 };
@@ -106,7 +106,7 @@ inline void write(const Head& head, std::byte* into) noexcept {
                                 trace_flags << 24;
     std::memcpy(into, &first, sizeof first);
 }
-/// The head, and what is behind it; false: no peer that keeps to the protocol sends this.
+/// The head, and what follows it; false: no peer that keeps to the protocol sends this.
 [[nodiscard]] inline bool parse_head(std::span<const std::byte> request, Head& head,
                                      std::span<const std::byte>& payload) noexcept {
     std::uint64_t first = 0;

@@ -25,7 +25,7 @@
 
 namespace millrace::rpc {
 
-/// What lies behind a name: compared at set-up.
+/// What a name stands for: compared at set-up.
 struct Type {
     Kind kind = Kind::plain;
     std::uint32_t size = 0;  ///< of a plain one; it may differ: the prefix rule

@@ -105,7 +105,7 @@ class [[nodiscard]] Result {
         if (!ok()) throw Failure{error()};
         return *std::move(value_);
     }
-    /// It becomes a T that is made anew, for whoever reads it in place.
+    /// It becomes a T that is made anew, to be read into in place.
     T& emplace() {
         code_ = Code::ok;
         said_.reset();

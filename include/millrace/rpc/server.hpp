@@ -65,7 +65,7 @@ struct ProcedureOptions {
     std::uint32_t max_parts = 64;
 };
 
-/// Counted since the server was made, beside what message::ServerStats count.
+/// Counted since the server was made, besides what message::ServerStats count.
 struct ServerStats {
     message::ServerStats messages{};
     std::uint64_t late = 0;        ///< not handed to a handler: the deadline had passed
@@ -225,8 +225,8 @@ class Call {
     [[nodiscard]] std::optional<Trace> trace() const noexcept { return core_->head().trace; }
     [[nodiscard]] Priority priority() const noexcept { return core_->head().priority; }
 
-    /// Once for each call: `ok`; `too_large`, the client takes no such answer, and is told so;
-    /// `closed`: it is answered, or deferred, already, or the client has left.
+    /// Once for each call: `ok`; `too_large`, the client takes no answer of that length, and is
+    /// told that; `closed`: it is answered, or deferred, already, or the client has left.
     base::Status answer(const Response& response) { return core_->answer(response); }
     /// The same of `size` bytes that `fill(std::span<std::byte>)` writes in place, where the client
     /// reads them; see message::Request::answer.
@@ -251,7 +251,7 @@ namespace detail {
 class Handler {
   public:
     virtual ~Handler() = default;
-    /// Throws what the handler throws. False: the payload is no request.
+    /// Throws what the handler throws. False: the payload cannot be read as a request.
     [[nodiscard]] virtual bool call(CallCore& call, std::span<const std::byte> payload) = 0;
 };
 

@@ -19,7 +19,7 @@
 // window: a server has at most as many parts on their way as the reader asked for. What a sink
 // writes beyond waits in the server, up to ProcedureOptions::max_parts; then it is `full`.
 //
-//   answer   | 1: a part, 2: the end, 3: no such stream (8 bits) | number (56) | part … |
+//   answer   | 1: a part, 2: the end, 3: unknown stream (8 bits) | number (56) | part … |
 //
 // The number is that of the part, counted from 0, or how many there were before the end. A reader
 // compares it with what it has read: whatever happened to the session beneath, a stream that lacks
@@ -49,7 +49,7 @@ namespace detail {
 class ClientCore;
 class StreamState;
 
-/// Of a part, behind its first word, which StreamState::write fills.
+/// Of a part, after its first word, which StreamState::write fills.
 template <Carried T>
 [[nodiscard]] std::vector<std::byte> part_of(const T& value) {
     const Writer<T> writer{value};
@@ -145,16 +145,16 @@ class Sink {
     Sink() noexcept = default;
     explicit Sink(std::shared_ptr<detail::StreamState> state) noexcept : core_{std::move(state)} {}
 
-    /// `ok`; `full`: max_parts wait for a reader who does not ask; `closed`: the stream has ended,
+    /// `ok`; `full`: max_parts wait for a reader that does not ask; `closed`: the stream has ended,
     /// or is not wanted any more. Never blocks.
     base::Status write(const Part& part) { return core_.write(detail::part_of(part)); }
     /// The same, waiting for room: `timed_out`, `cancelled`.
     base::Status write(const Part& part, const base::Deadline& deadline) {
         return core_.write(detail::part_of(part), deadline);
     }
-    /// The end, behind what was written. `ok`, `closed`.
+    /// The end, after what was written. `ok`, `closed`.
     base::Status finish() { return core_.finish(); }
-    /// The same by an error, which the reader gets behind what was written.
+    /// The same by an error, which the reader gets after what was written.
     base::Status fail(const Error& error) { return core_.fail(error); }
     base::Status fail(std::string_view text) { return core_.fail({.text = std::string{text}}); }
     /// False: the reader has closed it, or has gone.

@@ -23,7 +23,7 @@
 
 namespace millrace::rpc {
 
-/// What a server of typed calls says that it is (message::ServerOptions::service).
+/// What a server of typed calls says that it is (message::Tuning::service).
 inline constexpr std::string_view server_service = "rpc server";
 
 /// One of a server's procedures, and what was counted of it since the server was made.

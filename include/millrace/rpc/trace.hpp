@@ -18,7 +18,7 @@
 
 namespace millrace::rpc {
 
-/// W3C Trace Context, level 1: what the header `traceparent` carries, beside its version.
+/// W3C Trace Context, level 1: what the header `traceparent` carries, besides its version.
 struct Trace {
     std::array<std::byte, 16> trace_id{};
     std::array<std::byte, 8> parent_id{};
@@ -36,7 +36,7 @@ struct Trace {
 
 /// Reads it. Nothing, where a trace is to be begun anew: the text is not of that form (hexadecimal
 /// digits are lower case ones), an id is all zeroes, or the version is ff. Of versions beyond 00
-/// what level 1 knows is taken, and what follows behind another '-' is passed over.
+/// what level 1 knows is taken, and what follows another '-' is passed over.
 [[nodiscard]] std::optional<Trace> parse_traceparent(std::string_view text) noexcept;
 
 }  // namespace millrace::rpc

@@ -71,7 +71,7 @@ struct ControlPath {
 [[nodiscard]] const ControlPath& soft_control_path() noexcept;
 /// The system's libibverbs, loaded at the first call; nullptr where it is not installed.
 [[nodiscard]] const ControlPath* system_control_path() noexcept;
-/// True if the system's library is the soft device's drop-in, so that soft0 is found through it.
+/// True if the system's library is the soft device's drop-in, which lists soft0, too.
 [[nodiscard]] bool system_library_is_soft_drop_in() noexcept;
 
 }  // namespace millrace::verbs

@@ -78,8 +78,8 @@ class Device {
     const ControlPath* path_;
 };
 
-/// All devices: the system's first, then the soft ones. Where the soft device already comes
-/// through the system's library (the drop-in is loaded), it is listed once.
+/// All devices: the system's first, then the soft ones. Where the system's library is the soft
+/// device's drop-in, that one's are left out: this program has its own.
 [[nodiscard]] std::vector<Device> devices();
 
 /// The device called `name`. Empty: MILLRACE_DEVICE if set, else the first system device with an

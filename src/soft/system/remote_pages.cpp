@@ -52,7 +52,7 @@ bool RemotePages::ask(pid_t pid, std::uint64_t first, std::uint64_t needed) noex
     const base::Uncancelled held;
     const int pages = map_of_pages(pid);
     if (pages < 0) return true;
-    std::array<std::uint64_t, 128> words;
+    std::array<std::uint64_t, 16> words;
     for (std::uint64_t done = 0; done < needed;) {
         base::count_system_call();
         const ssize_t got = ::pread(pages, words.data(), sizeof words,

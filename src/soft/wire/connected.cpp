@@ -13,6 +13,8 @@ namespace {
 
 /// How soon to look again where the system took nothing more.
 constexpr std::int64_t pause_when_full = 50'000;
+/// Where a program neither answers nor polls, no acknowledgement waits for it during so many batches.
+constexpr unsigned batches_without_trust = 256;
 
 }  // namespace
 
@@ -25,7 +27,7 @@ Connected::Connected(const Of& of, std::unique_ptr<WireOwner> owner)
       departures_{of.sends, *owner_},
       arrivals_{of.receives},
       protocol_{ConnectionProtocol::make(type_, departures_, arrivals_,
-                                         of.sends.block.send_mask + 1)} {
+                                         of.sends.block.send_mask + 1, of.port.receive_buffer())} {
     port_.engine().add(*this);
     if (!port_.add(qpn_, *this, of.peer)) {
         port_.engine().remove(*this);
@@ -37,6 +39,8 @@ Connected::Connected(const Of& of, std::unique_ptr<WireOwner> owner)
 Connected::~Connected() {
     port_.remove(qpn_);
     port_.engine().remove(*this);
+    // The last answers, before this process or its end of a socket goes.
+    if (port_.usable()) route_->see_off();
 }
 
 void Connected::learn(const ibv_qp_attr& attributes, ibv_qp_state state) noexcept {
@@ -64,13 +68,13 @@ ibv_wc_status Connected::post(const ibv_send_wr& wr, std::uint32_t flags,
     return IBV_WC_SUCCESS;
 }
 
-void Connected::send(std::int64_t now) noexcept {
+void Connected::send(std::int64_t now, bool acknowledges) noexcept {
     bool all = false;
     {
         WireOutlet outlet{*route_};
-        all = protocol_->send(now, outlet);
+        all = protocol_->send(now, outlet, acknowledges);
     }
-    const std::int64_t deadline = protocol_->next_deadline();
+    const std::int64_t deadline = protocol_->next_deadline(acknowledges);
     port_.engine().expect(*this, all ? deadline : std::min(deadline, now + pause_when_full));
     if (const std::uint64_t repeated = protocol_->repeated(); repeated != repeated_) {
         port_.count(WireCount::retransmissions, repeated - repeated_);
@@ -89,6 +93,12 @@ ibv_wc_status Connected::move() noexcept {
 }
 
 void Connected::abort() noexcept {
+    // The program has seen what came, and its peer is not to take that for lost.
+    if (port_.usable()) {
+        WireOutlet outlet{*route_};
+        protocol_->answer(cable_now(), outlet);
+    }
+    port_.flush();
     aborted_ = protocol_->abort() + (failed_ ? 1 : 0);
     port_.engine().expect(*this, wire_never);
 }
@@ -129,14 +139,22 @@ void Connected::arrived(const WirePacket& packet) noexcept {
     tell_owner();
 }
 
-void Connected::settled(std::int64_t now) noexcept {
+bool Connected::settled(std::int64_t now, Answers answers) noexcept {
     const std::lock_guard held{*owner_};
-    if (!receives()) return;
-    send(now);
+    if (!receives()) return false;
+    if (answers == Answers::late && protocol_->owes_acknowledgement()) {
+        acknowledges_at_once_ = batches_without_trust;
+    }
+    const bool waits = answers == Answers::with_next && acknowledges_at_once_ == 0;
+    if (answers == Answers::with_next && !waits) --acknowledges_at_once_;
+    send(now, !waits);
     tell_owner();
+    return waits && protocol_->owes_acknowledgement();
 }
 
-void Connected::due(std::int64_t now) noexcept { settled(now); }
+void Connected::due(std::int64_t now) noexcept {
+    static_cast<void>(settled(now, Answers::at_once));
+}
 
 void Connected::tell_owner() noexcept {
     if (const ibv_wc_status failure = departures_.take_failure(); failure != IBV_WC_SUCCESS) {

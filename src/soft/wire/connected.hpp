@@ -48,13 +48,13 @@ class Connected final : public Transport, private WireReceiver, private WireTime
   private:
     // WireReceiver
     void arrived(const WirePacket& packet) noexcept override;
-    void settled(std::int64_t now) noexcept override;
+    bool settled(std::int64_t now, Answers answers) noexcept override;
     // WireTimer
     void due(std::int64_t now) noexcept override;
 
     [[nodiscard]] bool receives() const noexcept;
     void take(const WirePacket& packet) noexcept;
-    void send(std::int64_t now) noexcept;
+    void send(std::int64_t now, bool acknowledges = true) noexcept;
     void tell_owner() noexcept;
 
     WirePort& port_;
@@ -70,6 +70,7 @@ class Connected final : public Transport, private WireReceiver, private WireTime
     bool failed_ = false;
     std::uint32_t aborted_ = 0;
     std::uint64_t repeated_ = 0;  ///< so many packets the port was told of
+    unsigned acknowledges_at_once_ = 0;  ///< so many batches, as the program has not answered
 };
 
 }  // namespace millrace::soft

@@ -10,11 +10,12 @@
 namespace millrace::soft {
 namespace {
 
-/// What a receiver's socket has room for where nobody has set it (212,992 bytes, of which a packet
-/// takes up to twice its own), less than that, and never so few that a round trip is felt.
-constexpr std::uint32_t window_bytes = 131'072;
+/// What a receiver's socket has room for, as a packet takes up to twice its own bytes there; never
+/// so little that a round trip is felt, and no more than the caches of processors have.
+constexpr std::uint32_t least_window_bytes = 131'072;
+constexpr std::uint32_t most_window_bytes = 524'288;
 constexpr std::uint32_t least_window = 32;
-constexpr std::uint32_t most_window = 64;
+constexpr std::uint32_t most_window = 128;
 
 [[nodiscard]] std::uint32_t mtu_of(const ibv_qp_attr& attributes) noexcept {
     return 128U << attributes.path_mtu;
@@ -22,8 +23,11 @@ constexpr std::uint32_t most_window = 64;
 
 class Reliable final : public ConnectionProtocol {
   public:
-    Reliable(roce::SendSide& sends, roce::ReceiveSide& receives, std::uint32_t most_requests)
-        : requester_{sends, most_requests, max_reads}, responder_{receives, max_reads} {}
+    Reliable(roce::SendSide& sends, roce::ReceiveSide& receives, std::uint32_t most_requests,
+             std::uint32_t receive_buffer)
+        : requester_{sends, most_requests, max_reads},
+          responder_{receives, max_reads},
+          window_bytes_{std::clamp(receive_buffer / 4 * 3, least_window_bytes, most_window_bytes)} {}
 
     void start_receiving(const ibv_qp_attr& attributes) noexcept override {
         responder_.start(responder_attributes(attributes));
@@ -41,13 +45,23 @@ class Reliable final : public ConnectionProtocol {
         roce::is_answer(packet.kind) ? requester_.arrived(packet, now)
                                      : responder_.arrived(packet, now);
     }
-    bool send(std::int64_t now, roce::Outlet& outlet) noexcept override {
-        // What the peer waits for goes first.
-        const bool answered = responder_.send(now, outlet, true);
-        return requester_.send(now, outlet) && answered;
+    void answer(std::int64_t now, roce::Outlet& outlet) noexcept override {
+        static_cast<void>(responder_.send(now, outlet, true));
     }
-    [[nodiscard]] std::int64_t next_deadline() const noexcept override {
-        return std::min(requester_.next_deadline(), responder_.next_deadline());
+    bool send(std::int64_t now, roce::Outlet& outlet, bool acknowledges) noexcept override {
+        // What the peer waits for goes first: that is an answer's data, or one short message.
+        const bool is_short = requester_.has_one_packet();
+        const bool answered = responder_.send(now, outlet, acknowledges && !is_short);
+        const bool sent = requester_.send(now, outlet);
+        return (!is_short || responder_.send(now, outlet, acknowledges)) && sent && answered;
+    }
+    [[nodiscard]] bool owes_acknowledgement() const noexcept override {
+        return responder_.owes_acknowledgement();
+    }
+    [[nodiscard]] std::int64_t next_deadline(bool acknowledges) const noexcept override {
+        std::int64_t answers = responder_.next_deadline();
+        if (!acknowledges && answers != 0) answers = roce::never;
+        return std::min(requester_.next_deadline(), answers);
     }
     [[nodiscard]] bool is_drained() const noexcept override { return requester_.is_drained(); }
     [[nodiscard]] std::uint32_t abort() noexcept override { return requester_.abort(); }
@@ -56,8 +70,8 @@ class Reliable final : public ConnectionProtocol {
     }
 
   private:
-    [[nodiscard]] static roce::RequesterAttributes requester_attributes(
-        const ibv_qp_attr& attributes) noexcept {
+    [[nodiscard]] roce::RequesterAttributes requester_attributes(
+        const ibv_qp_attr& attributes) const noexcept {
         roce::RequesterAttributes its;
         its.destination = attributes.dest_qp_num;
         its.first_psn = attributes.sq_psn;
@@ -66,7 +80,7 @@ class Reliable final : public ConnectionProtocol {
         its.retry_count = attributes.retry_cnt;
         its.rnr_retry = attributes.rnr_retry;
         its.most_reads = attributes.max_rd_atomic;
-        its.window = std::clamp(window_bytes / its.mtu, least_window, most_window);
+        its.window = std::clamp(window_bytes_ / its.mtu, least_window, most_window);
         return its;
     }
     [[nodiscard]] static roce::ResponderAttributes responder_attributes(
@@ -82,6 +96,7 @@ class Reliable final : public ConnectionProtocol {
 
     roce::Requester requester_;
     roce::Responder responder_;
+    const std::uint32_t window_bytes_;
 };
 
 class Unreliable final : public ConnectionProtocol {
@@ -101,10 +116,10 @@ class Unreliable final : public ConnectionProtocol {
     void arrived(const roce::Packet& packet, std::int64_t) noexcept override {
         receiver_.arrived(packet);
     }
-    bool send(std::int64_t, roce::Outlet& outlet) noexcept override {
+    bool send(std::int64_t, roce::Outlet& outlet, bool) noexcept override {
         return sender_.send(outlet);
     }
-    [[nodiscard]] std::int64_t next_deadline() const noexcept override { return roce::never; }
+    [[nodiscard]] std::int64_t next_deadline(bool) const noexcept override { return roce::never; }
     [[nodiscard]] bool is_drained() const noexcept override { return sender_.is_drained(); }
     [[nodiscard]] std::uint32_t abort() noexcept override { return sender_.abort(); }
 
@@ -127,9 +142,10 @@ class Unreliable final : public ConnectionProtocol {
 std::unique_ptr<ConnectionProtocol> ConnectionProtocol::make(ibv_qp_type type,
                                                              roce::SendSide& sends,
                                                              roce::ReceiveSide& receives,
-                                                             std::uint32_t most_requests) {
+                                                             std::uint32_t most_requests,
+                                                             std::uint32_t receive_buffer) {
     if (type == IBV_QPT_UC) return std::make_unique<Unreliable>(sends, receives, most_requests);
-    return std::make_unique<Reliable>(sends, receives, most_requests);
+    return std::make_unique<Reliable>(sends, receives, most_requests, receive_buffer);
 }
 
 }  // namespace millrace::soft

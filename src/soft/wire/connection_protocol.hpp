@@ -15,11 +15,13 @@ namespace millrace::soft {
 
 class ConnectionProtocol {
   public:
-    /// `type`: RC or UC. `most_requests`: posted and not complete. Throws std::bad_alloc.
+    /// `type`: RC or UC. `most_requests`: posted and not complete. `receive_buffer`: bytes of the
+    /// peer's socket, or of this one's, as hosts are alike. Throws std::bad_alloc.
     [[nodiscard]] static std::unique_ptr<ConnectionProtocol> make(ibv_qp_type type,
                                                                   roce::SendSide& sends,
                                                                   roce::ReceiveSide& receives,
-                                                                  std::uint32_t most_requests);
+                                                                  std::uint32_t most_requests,
+                                                                  std::uint32_t receive_buffer);
     ConnectionProtocol() = default;
     virtual ~ConnectionProtocol() = default;
     ConnectionProtocol(const ConnectionProtocol&) = delete;
@@ -33,9 +35,14 @@ class ConnectionProtocol {
     virtual void hold(bool held) noexcept = 0;
     virtual void post(const roce::Request& request) noexcept = 0;
     virtual void arrived(const roce::Packet& packet, std::int64_t now) noexcept = 0;
-    /// False: the outlet was full.
-    virtual bool send(std::int64_t now, roce::Outlet& outlet) noexcept = 0;
-    [[nodiscard]] virtual std::int64_t next_deadline() const noexcept = 0;
+    /// What has come is answered, though nothing else is to leave any more.
+    virtual void answer(std::int64_t, roce::Outlet&) noexcept {}
+    /// False: the outlet was full. `acknowledges`: also what has arrived, though it might wait.
+    virtual bool send(std::int64_t now, roce::Outlet& outlet, bool acknowledges) noexcept = 0;
+    /// Something has arrived that was not acknowledged.
+    [[nodiscard]] virtual bool owes_acknowledgement() const noexcept { return false; }
+    /// `acknowledges`: also that of an acknowledgement.
+    [[nodiscard]] virtual std::int64_t next_deadline(bool acknowledges) const noexcept = 0;
     [[nodiscard]] virtual bool is_drained() const noexcept = 0;
     /// Nothing is sent any more, until `start_sending`. So many requests were posted and not
     /// complete, the failed one not counted.

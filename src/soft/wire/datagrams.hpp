@@ -30,7 +30,7 @@ class Datagrams final : public DatagramWire, private WireReceiver {
   private:
     // WireReceiver
     void arrived(const WirePacket& packet) noexcept override;
-    void settled(std::int64_t) noexcept override {}
+    bool settled(std::int64_t, Answers) noexcept override { return false; }
 
     WirePort& port_;
     Process& process_;

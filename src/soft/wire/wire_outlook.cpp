@@ -29,12 +29,7 @@ WireOutlook look_at_wire() {
         socket = wire_socket({interface.ip, 0}, false);
         if (!socket) base::throw_errno(errno, "look at the wire's address", outlook.address);
     }
-    int granted = 0;
-    socklen_t length = sizeof granted;
-    // The kernel says twice what it lets packets take.
-    if (::getsockopt(socket.get(), SOL_SOCKET, SO_RCVBUF, &granted, &length) == 0) {
-        outlook.receive_buffer = static_cast<std::uint32_t>(granted) / 2;
-    }
+    outlook.receive_buffer = wire_receive_buffer(socket.get());
     const int size = 1024;
     outlook.cuts = ::setsockopt(socket.get(), SOL_UDP, UDP_SEGMENT, &size, sizeof size) == 0;
     return outlook;

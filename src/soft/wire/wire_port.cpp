@@ -76,6 +76,8 @@ struct WirePort::Buffers {
     /// Of the source that the last packet came from.
     UdpAddress source{};
     roce::Icrc check;
+    /// Of packets that have come joined, as a rule each has one more than the one before it.
+    std::uint16_t next_identification = 0;
 
     Buffers() {
         if (!memory) throw std::bad_alloc{};
@@ -146,10 +148,12 @@ WirePort::WirePort(const WireInterface& interface, const WireChoice& choice,
       slots_{std::move(slots)},
       socket_{std::move(socket)},
       own_{address_of(this->socket())},
+      receive_buffer_{wire_receive_buffer(this->socket())},
       trace_{PacketTrace::from_environment()},
       buffers_{std::make_unique<Buffers>()},
       members_(management_place + 1) {
     news_.reserve(members_.size());
+    owing_.reserve(members_.size());
     waiting_.make_room();
     try {
         page_ = std::make_unique<base::StatisticsPage>("wire " + describe(own_), wire_figures);
@@ -219,7 +223,11 @@ bool WirePort::drain(std::int64_t now) noexcept {
         polled_.store(now, std::memory_order_relaxed);
     }
     if (!draining_.try_lock()) return false;
-    static_cast<void>(take_batch(now));
+    acknowledge(now, WireReceiver::Answers::at_once);
+    // The engine, which looks by the clock, sends what a program that polls no more leaves behind.
+    static_cast<void>(take_batch(now, left_alone_.load(std::memory_order_relaxed)
+                                          ? WireReceiver::Answers::with_next
+                                          : WireReceiver::Answers::at_once));
     draining_.unlock();
     return true;
 }
@@ -233,13 +241,25 @@ void WirePort::take_answers(std::int64_t now) noexcept {
 void WirePort::drain_whole(std::int64_t now) noexcept {
     if (!usable()) return;
     const std::lock_guard guard{draining_};
+    acknowledge(now, WireReceiver::Answers::at_once);
     // More than a socket holds, while others go on sending, had not arrived before.
     constexpr int most = 64;
-    for (int batches = 0; batches < most && take_batch(now) == most_datagrams; ++batches) {
+    for (int batches = 0; batches < most; ++batches) {
+        if (take_batch(now, WireReceiver::Answers::at_once) != most_datagrams) break;
     }
 }
 
-unsigned WirePort::take_batch(std::int64_t now) noexcept {
+void WirePort::acknowledge(std::int64_t now, WireReceiver::Answers answers) noexcept {
+    if (owing_.empty()) return;
+    owes_.store(false, std::memory_order_relaxed);
+    for (Member* const member : owing_) {
+        if (!std::exchange(member->owes, false)) continue;  // it was removed
+        static_cast<void>(member->receiver->settled(now, answers));
+    }
+    owing_.clear();
+}
+
+unsigned WirePort::take_batch(std::int64_t now, WireReceiver::Answers answers) noexcept {
     if (!usable()) return 0;
     Buffers& buffers = *buffers_;
     for (mmsghdr& message : buffers.messages) {
@@ -258,6 +278,7 @@ unsigned WirePort::take_batch(std::int64_t now) noexcept {
             buffers.messages[i].msg_len};
         const UdpAddress from = udp_address_of(buffers.sources[i]);
         const std::size_t size = buffers.size_of_packets(i);
+        buffers.next_identification = 0;
         for (std::size_t at = 0; at < all.size(); at += size) {
             take(all.subspan(at, std::min(size, all.size() - at)), from, now);
         }
@@ -266,7 +287,10 @@ unsigned WirePort::take_batch(std::int64_t now) noexcept {
     }
     for (Member* const member : news_) {
         member->has_news = false;
-        member->receiver->settled(now);
+        if (!member->receiver->settled(now, answers)) continue;
+        member->owes = true;
+        owing_.push_back(member);
+        owes_.store(true, std::memory_order_relaxed);
     }
     news_.clear();
     return static_cast<unsigned>(count);
@@ -293,10 +317,14 @@ void WirePort::take(std::span<const std::uint8_t> payload, const UdpAddress& fro
         buffers_->check = icrc_between(from, own_);
     }
     const auto bytes = payload.first(payload.size() - roce::icrc_bytes);
-    if (!buffers_->check.check(bytes, roce::Icrc::get(payload.data() + bytes.size()))) {
+    const auto identification =
+        buffers_->check.check(bytes, roce::Icrc::get(payload.data() + bytes.size()),
+                              buffers_->next_identification);
+    if (!identification) {
         counts_.add(WireCount::bad_checks);
         return;
     }
+    buffers_->next_identification = static_cast<std::uint16_t>(*identification + 1);
     if (!member->has_news) {
         member->has_news = true;
         news_.push_back(member);
@@ -337,13 +365,18 @@ std::int64_t WirePort::look(std::int64_t now) noexcept {
     if (polls) {
         if (alone_since_ == 0) alone_since_ = now;
         left_alone_.store(true, std::memory_order_release);
+        if (owes_.load(std::memory_order_relaxed) && draining_.try_lock()) {
+            acknowledge(now, WireReceiver::Answers::late);
+            draining_.unlock();
+        }
         return now + std::clamp((now - alone_since_) / 8, shortest_trust, longest_trust);
     }
     alone_since_ = 0;
     left_alone_.store(false, std::memory_order_release);
     for (int batches = 0; batches < most_batches; ++batches) {
         if (!draining_.try_lock()) return now + shortest_trust;
-        const unsigned taken = take_batch(now);
+        acknowledge(now, WireReceiver::Answers::late);
+        const unsigned taken = take_batch(now, WireReceiver::Answers::at_once);
         draining_.unlock();
         if (taken < most_datagrams) break;
     }

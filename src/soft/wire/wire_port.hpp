@@ -42,8 +42,15 @@ class WireReceiver {
     /// By the thread that drains, one at a time. May not wait for a lock whose holder removes
     /// receivers.
     virtual void arrived(const WirePacket& packet) noexcept = 0;
-    /// After the last packet of a batch, if there was one for it.
-    virtual void settled(std::int64_t now) noexcept = 0;
+    /// When acknowledgements leave.
+    enum class Answers : std::uint8_t {
+        at_once,
+        with_next,  ///< with what the program posts next, as it polls: they need not go by themselves
+        late,       ///< at once, as nothing was posted meanwhile, and no poll came either
+    };
+    /// After the last packet of a batch, if there was one for it. True: an acknowledgement waits
+    /// for what is posted next; this is called again at the next poll.
+    virtual bool settled(std::int64_t now, Answers answers) noexcept = 0;
 
   protected:
     ~WireReceiver() = default;
@@ -72,6 +79,8 @@ class WirePort final : private WireWatch {
     [[nodiscard]] ibv_mtu mtu() const noexcept { return mtu_; }
     /// The address is the process's only one, as it was named.
     [[nodiscard]] bool is_alone() const noexcept { return alone_; }
+    /// Bytes that the system has granted to its socket, each packet taking more than its own.
+    [[nodiscard]] std::uint32_t receive_buffer() const noexcept { return receive_buffer_; }
     /// Peers of this host, too, are reached by packets.
     [[nodiscard]] bool is_always() const noexcept { return always_; }
     /// Reached by peers of its kind only, as its GID says.
@@ -124,6 +133,7 @@ class WirePort final : private WireWatch {
         std::uint32_t qpn = 0;
         UdpAddress from{};
         bool has_news = false;
+        bool owes = false;  ///< an acknowledgement: it is in `owing_`
     };
     struct Buffers;
     class Retry final : public WireTimer {
@@ -140,7 +150,9 @@ class WirePort final : private WireWatch {
     [[nodiscard]] Member& place_of(std::uint32_t qpn) noexcept;
     [[nodiscard]] Member* find(std::uint32_t qpn) noexcept;
     /// How many datagrams it took, of which one may be many packets.
-    [[nodiscard]] unsigned take_batch(std::int64_t now) noexcept;
+    [[nodiscard]] unsigned take_batch(std::int64_t now, WireReceiver::Answers answers) noexcept;
+    /// What was not acknowledged since the last poll.
+    void acknowledge(std::int64_t now, WireReceiver::Answers answers) noexcept;
     /// What came to this slot and is another's was joined with what is this one's: no more.
     void join_no_more(std::uint32_t qpn) noexcept;
     void take(std::span<const std::uint8_t> payload, const UdpAddress& from,
@@ -159,16 +171,19 @@ class WirePort final : private WireWatch {
     const std::unique_ptr<WireSlots> slots_;
     Descriptor socket_;
     const UdpAddress own_;
+    const std::uint32_t receive_buffer_;
     std::atomic<bool> usable_{true};
     WireCounts counts_;
     const std::unique_ptr<PacketTrace> trace_;
     std::unique_ptr<base::StatisticsPage> page_;
 
-    SpinLock draining_;  ///< the next five
+    SpinLock draining_;  ///< the next six
     bool joins_ = true;
     const std::unique_ptr<Buffers> buffers_;
     std::vector<Member> members_;  ///< by the index of the queue pair number
     std::vector<Member*> news_;
+    std::vector<Member*> owing_;
+    std::atomic<bool> owes_{false};        ///< one is in `owing_`
     std::atomic<std::int64_t> polled_{0};  ///< when a thread of the program last drained
     std::atomic<int> last_looks_{0};       ///< left to a thread that goes to sleep
     std::atomic<bool> left_alone_{false};  ///< the engine does not watch the socket

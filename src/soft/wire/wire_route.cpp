@@ -127,7 +127,7 @@ void WireRoute::add_lane(std::uint32_t slot) noexcept {
 std::uint8_t* WireRoute::begin(std::size_t bytes) noexcept {
     if (!exit_.usable.load(std::memory_order_relaxed)) return nullptr;
     const std::size_t all = bytes + roce::icrc_bytes;
-    if (used_ + all > arena_bytes || run_count_ == most_runs) {
+    if (used_ + all > arena_bytes || run_count_ == most_runs || is_full(all)) {
         if (!send_all()) {
             wait_for_flush();
             return nullptr;
@@ -135,6 +135,10 @@ std::uint8_t* WireRoute::begin(std::size_t bytes) noexcept {
     }
     begun_ = all;
     return reinterpret_cast<std::uint8_t*>(arena_.memory()) + used_;
+}
+
+bool WireRoute::is_full(std::size_t bytes) const noexcept {
+    return run_count_ > first_run_ && runs_[run_count_ - 1].bytes + bytes > longest_send;
 }
 
 bool WireRoute::continues(const Run& run, std::uint32_t lane, std::size_t bytes) const noexcept {
@@ -172,6 +176,11 @@ bool WireRoute::flush() noexcept {
     if (send_all()) return true;
     wait_for_flush();
     return false;
+}
+
+void WireRoute::see_off() noexcept {
+    const std::lock_guard guard{lock_};
+    if (!send_all()) wait_for_flush();
 }
 
 bool WireRoute::send_all() noexcept {
@@ -252,18 +261,19 @@ void WireRoute::note_sent(const Run& run) noexcept {
 /// What is lost here is sent again by who has it still, as what is lost elsewhere.
 void WireRoute::give_up_first(int error) noexcept {
     const Run& run = runs_[first_run_++];
-    if (run.packets > 1 && says_no_segments(error)) {
+    if (run.packets == 1 || !says_no_segments(error)) {
+        exit_.counts.add(WireCount::losses, run.packets);
+    } else if (send_one_by_one(run)) {
         segments_ = false;
-        send_one_by_one(run);
         return;
-    }
-    exit_.counts.add(WireCount::losses, run.packets);
+    }  // else something else is wrong, as an address that is gone
     if (std::exchange(told_, error) == error) return;
     base::log(base::LogLevel::warn, "wire", "packets from {} to {} are lost here: {}; {}",
               describe(exit_.own), describe(to_), base::describe_errno(error), remedy_of(error));
 }
 
-void WireRoute::send_one_by_one(const Run& run) noexcept {
+bool WireRoute::send_one_by_one(const Run& run) noexcept {
+    bool any = false;
     const sockaddr_in to = socket_address(to_);
     const Lane& lane = lanes_[run.lane];
     for (std::uint32_t at = 0; at < run.bytes; at += run.size) {
@@ -278,8 +288,10 @@ void WireRoute::send_one_by_one(const Run& run) noexcept {
             exit_.counts.add(WireCount::losses);
         } else {
             note_sent(part);
+            any = true;
         }
     }
+    return any;
 }
 
 }  // namespace millrace::soft

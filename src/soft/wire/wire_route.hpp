@@ -77,6 +77,8 @@ class WireRoute : public std::enable_shared_from_this<WireRoute> {
     /// Sends what was committed. False: some of it is still there, as the system takes nothing. Any
     /// thread.
     bool flush() noexcept;
+    /// The same for who goes: what another thread is about to send has left, too, when it returns.
+    void see_off() noexcept;
     /// So many of its packets had to be sent again. Where that becomes most of them, runs of equal
     /// size go as one send no more: a device may have numbered the packets in a way of its own, and
     /// a peer that checks ICRCs drops them. Any thread.
@@ -103,7 +105,9 @@ class WireRoute : public std::enable_shared_from_this<WireRoute> {
         roce::Icrc icrc;
     };
     static constexpr std::size_t most_runs = 64;
-    static constexpr std::size_t arena_bytes = 65536;
+    /// Twice what one send takes: a message's first packet is longer than the next ones, and goes
+    /// by a send of its own.
+    static constexpr std::size_t arena_bytes = 131072;
 
     // With the lock.
     [[nodiscard]] std::uint8_t* begin(std::size_t bytes) noexcept;
@@ -112,11 +116,14 @@ class WireRoute : public std::enable_shared_from_this<WireRoute> {
     void add_lane(std::uint32_t slot) noexcept;
     [[nodiscard]] bool continues(const Run& run, std::uint32_t lane, std::size_t bytes)
         const noexcept;
+    /// The last run has no room for so many bytes more.
+    [[nodiscard]] bool is_full(std::size_t bytes) const noexcept;
     [[nodiscard]] bool send_all() noexcept;
     /// So many of the runs from the first on; negative: errno says why the first did not go.
     [[nodiscard]] int send_some() noexcept;
     void give_up_first(int error) noexcept;
-    void send_one_by_one(const Run& run) noexcept;
+    /// False: none has gone.
+    bool send_one_by_one(const Run& run) noexcept;
     void note_sent(const Run& run) noexcept;
     void judge_segments() noexcept;
     void wait_for_flush() noexcept;

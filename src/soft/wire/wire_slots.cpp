@@ -145,6 +145,13 @@ void rest_a_little() noexcept {
 
 }  // namespace
 
+std::uint32_t wire_receive_buffer(int socket) noexcept {
+    int granted = 0;
+    socklen_t length = sizeof granted;
+    if (::getsockopt(socket, SOL_SOCKET, SO_RCVBUF, &granted, &length) != 0) return 0;
+    return static_cast<std::uint32_t>(granted) / 2;  // the kernel says twice what was granted
+}
+
 Descriptor wire_socket(const UdpAddress& at, bool shared) {
     Descriptor made{::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
     if (!made) return made;

@@ -84,5 +84,7 @@ class WireSlots {
 /// (an unconnected socket's packets then have identification 0, which the ICRC covers). `shared`:
 /// of a group. Empty: errno says why.
 [[nodiscard]] Descriptor wire_socket(const UdpAddress& at, bool shared);
+/// Bytes that the system has granted to a socket for what arrives; 0: it does not say.
+[[nodiscard]] std::uint32_t wire_receive_buffer(int socket) noexcept;
 
 }  // namespace millrace::soft

@@ -5,8 +5,10 @@
 #include <fcntl.h>
 #include <infiniband/verbs.h>
 #include <poll.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdint>
 #include <cstdio>
@@ -131,6 +133,19 @@ void names() {
     works("ibv_dofork_range", ibv_dofork_range(buffer, 4096) == 0);
 }
 
+/// Null if pages of it that nobody has touched are not there then.
+ibv_mr* registered_untouched(ibv_pd* pd, unsigned access) {
+    constexpr std::size_t pages = 16;
+    constexpr std::size_t size = pages * 4096;
+    void* const fresh =
+        mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    ibv_mr* const region = ibv_reg_mr(pd, fresh, size, access);
+    unsigned char there[pages] = {};
+    const bool known = mincore(fresh, size, there) == 0;
+    const auto missing = std::count(there, there + pages, 0);
+    return known && missing == 0 ? region : nullptr;
+}
+
 void memory(Objects& my) {
     my.pd = ibv_alloc_pd(my.context);
     WORKS(ibv_alloc_pd, my.pd != nullptr);
@@ -138,7 +153,9 @@ void memory(Objects& my) {
         IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE;
     my.mr = ibv_reg_mr(my.pd, buffer, sizeof buffer, access);
     WORKS(ibv_reg_mr, my.mr != nullptr);
-    ibv_mr* other = ibv_reg_mr_iova(my.pd, buffer, 4096, 0x1000, access);
+    ibv_mr* other = registered_untouched(my.pd, access);
+    works("ibv_reg_mr", other != nullptr && ibv_dereg_mr(other) == 0);
+    other = ibv_reg_mr_iova(my.pd, buffer, 4096, 0x1000, access);
     WORKS(ibv_reg_mr_iova, other != nullptr);
     WORKS(ibv_dereg_mr, ibv_dereg_mr(other) == 0);
     other = ibv_reg_mr_iova2(my.pd, buffer, 4096, 0x1000, access | IBV_ACCESS_RELAXED_ORDERING);

@@ -6,8 +6,10 @@
 #include <netinet/ip.h>
 
 #include <chrono>
+#include <condition_variable>
 #include <cstdint>
 #include <cstring>
+#include <mutex>
 #include <optional>
 #include <string>
 
@@ -21,7 +23,9 @@
 #include "soft/fabric_name.hpp"
 #include "soft/mode_scope.hpp"
 #include "support/setting_scope.hpp"
+#include "../roce/packet.hpp"
 #include "wire/wire_port.hpp"
+#include "wire/wire_route.hpp"
 
 namespace millrace::test {
 namespace {
@@ -124,6 +128,84 @@ TEST_F(Connected, APeerThatAnswersNothingIsGivenUp) {
     EXPECT_EQ(status_of(pair.left), IBV_WC_RETRY_EXC_ERR);
     EXPECT_EQ(counted(pair.left, WireCount::retries_exhausted), before + 1);
     EXPECT_EQ(counted(pair.left, WireCount::retransmissions), repeated + 2);
+}
+
+/// Takes packets of a queue pair that is not connected, and is held up by each until it is let go.
+class HeldUp final : public soft::WireReceiver {
+  public:
+    explicit HeldUp(const Endpoint& end)
+        : qpn_{end.qp->qp_num}, port_{*soft::context_of(end.context)->process->wire()} {
+        EXPECT_TRUE(port_.add(qpn_, *this, {}));
+    }
+    ~HeldUp() {
+        let_go(~0U);
+        port_.remove(qpn_);
+    }
+    HeldUp(const HeldUp&) = delete;
+    HeldUp& operator=(const HeldUp&) = delete;
+
+    /// Sends it a packet.
+    void send() {
+        roce::Packet packet{};
+        packet.destination = qpn_;
+        const auto route = port_.route(port_.own());
+        {
+            soft::WireOutlet outlet{*route};
+            std::uint8_t* const room =
+                outlet.begin(roce::header_bytes(packet.service, packet.kind));
+            ASSERT_NE(room, nullptr);
+            roce::compose(packet, room);
+            outlet.commit();
+        }
+        port_.flush();
+    }
+    /// So many of its packets have come, and the last of them holds up who takes packets.
+    [[nodiscard]] bool holds(unsigned packets) {
+        std::unique_lock held{mutex_};
+        return changed_.wait_for(held, std::chrono::seconds{20}, [&] { return came_ >= packets; });
+    }
+    void let_go(unsigned packets) {
+        const std::lock_guard held{mutex_};
+        passes_ = packets;
+        changed_.notify_all();
+    }
+
+  private:
+    void arrived(const soft::WirePacket&) noexcept override {
+        std::unique_lock held{mutex_};
+        ++came_;
+        changed_.notify_all();
+        changed_.wait(held, [&] { return passes_ >= came_; });
+    }
+    void settled(std::int64_t) noexcept override {}
+
+    const std::uint32_t qpn_;
+    soft::WirePort& port_;
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    unsigned came_ = 0;
+    unsigned passes_ = 0;
+};
+
+// The program has seen what came, and ends its queue pair before the packet was acknowledged.
+TEST_F(Connected, WhatHasComeIsAcknowledgedByAQueuePairThatEnds) {
+    EndpointOptions options;
+    options.timeout = 8;  // 1 ms
+    options.retry_cnt = 2;
+    Pair pair{options, options};
+    const Endpoint other;
+    HeldUp held_up{other};
+    held_up.send();
+    ASSERT_TRUE(held_up.holds(1)) << "nobody takes packets now";
+    pair.left.word(0) = 42;
+    ASSERT_EQ(pair.left.write(1, 0, 8, pair.right.address(), pair.right.mr->rkey), 0);
+    held_up.send();
+    held_up.let_go(1);
+    ASSERT_TRUE(held_up.holds(2)) << "of those that came together, before any is answered";
+    EXPECT_EQ(pair.right.word(0), 42U);
+    ASSERT_EQ(pair.right.to_state(IBV_QPS_ERR), 0);
+    held_up.let_go(2);
+    EXPECT_EQ(status_of(pair.left), IBV_WC_SUCCESS);
 }
 
 TEST_F(Connected, AgainAfterReset) {

@@ -54,10 +54,11 @@ class Inbox final : public soft::WireReceiver {
         texts_.push_back(std::move(text));
         source_ = packet.from;
     }
-    void settled(std::int64_t) noexcept override {
+    bool settled(std::int64_t, Answers) noexcept override {
         const std::lock_guard guard{mutex_};
         ++batches_;
         news_.notify_all();
+        return false;
     }
     /// What has come, when it is at least `count`, or nothing more for a long time.
     [[nodiscard]] std::vector<std::string> wait_for(std::size_t count) {

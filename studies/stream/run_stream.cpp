@@ -1,0 +1,298 @@
+#include "run_stream.hpp"
+
+#include <algorithm>
+#include <array>
+#include <string>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "bench/limits/sockets.hpp"
+#include "bench/stream/measure_stream.hpp"
+#include "millrace/soft/cable_facts.hpp"
+
+namespace millrace::bench {
+namespace {
+
+/// The work's first test: 54 Gb/s InfiniBand; its latency is ours to guess.
+constexpr const char* network = "shaped:54g,latency=1us";
+/// Its second: 10 Gb/s with 48 ms to and fro.
+constexpr const char* distance = "shaped:10g,latency=24ms";
+
+constexpr std::array modes{stream::Mode::direct, stream::Mode::indirect, stream::Mode::dynamic};
+
+enum class Value { gigabits, cpu, percent };
+
+double value_of(const StreamFlow& flow, Value value) {
+    switch (value) {
+        case Value::gigabits: return 8 * flow.bytes_per_second / 1e9;
+        case Value::cpu: return flow.cpu_seconds_per_gigabyte;
+        case Value::percent: return flow.percent_direct;
+    }
+    return 0;
+}
+
+const char* quantity_of(Value value) {
+    switch (value) {
+        case Value::gigabits: return "gigabits_per_second";
+        case Value::cpu: return "cpu_seconds_per_gigabyte";
+        case Value::percent: return "percent_direct";
+    }
+    return "";
+}
+
+const char* unit_of(Value value) {
+    switch (value) {
+        case Value::gigabits: return "Gb/s";
+        case Value::cpu: return "CPU seconds per GB";
+        case Value::percent: return "% of the bytes";
+    }
+    return "";
+}
+
+/// `vary(case, x)` makes the case of a point.
+template <class Vary>
+StudySeries curve(std::string label, StreamCase chosen, Value value, Vary vary) {
+    return {.label = std::move(label),
+            .measure = [chosen, value, vary](const std::string& mode, std::size_t x) {
+                StreamCase at = chosen;
+                at.device_mode = mode;
+                vary(at, x);
+                return value_of(measure_stream(at), value);
+            }};
+}
+
+void by_size(StreamCase& at, std::size_t x) { at.bytes = x; }
+void by_sends(StreamCase& at, std::size_t x) { at.sends = static_cast<std::uint32_t>(x); }
+
+/// Of the kernel, which knows no modelled link: one send call for each message, and as many bytes
+/// as are there for each receive call.
+StudySeries socket_curve(SocketKind kind) {
+    return {.label = std::string{name_of(kind)},
+            .measure =
+                [kind](const std::string&, std::size_t bytes) {
+                    const std::uint64_t items =
+                        std::clamp<std::uint64_t>((std::uint64_t{256} << 20) / bytes, 16, 20'000);
+                    return 8 * static_cast<double>(bytes) * socket_item_rate(kind, bytes, items) /
+                           1e9;
+                },
+            .modes = {"fast"}};
+}
+
+const std::vector<std::size_t> sizes{4 << 10, 16 << 10, 64 << 10, 256 << 10,
+                                     1 << 20, 4 << 20,  16 << 20};
+
+/// Half as many sends as receives: advertisements are there in time. A receive is full when it
+/// completes, so that all modes go through as much memory: otherwise those that are filled from
+/// the ring end with what is there, and use the beginning of each buffer only.
+const StreamCase ahead{.sends = 4, .receives = 8, .wait_all = true};
+
+/// A curve for each mode, over sizes.
+StudyFigure of_modes(std::string id, std::string title, Value value) {
+    StudyFigure shown{.id = std::move(id),
+                      .title = std::move(title),
+                      .quantity = quantity_of(value),
+                      .unit = unit_of(value),
+                      .over = "bytes of a send and a receive",
+                      .xs = sizes,
+                      .modes = {"fast", network}};
+    for (const stream::Mode mode : modes) {
+        StreamCase chosen = ahead;
+        chosen.mode = mode;
+        shown.series.push_back(curve(std::string{name_of(mode)}, chosen, value, by_size));
+    }
+    return shown;
+}
+
+StudyFigure throughput() {
+    StudyFigure shown = of_modes("throughput", "Half as many sends as receives", Value::gigabits);
+    shown.series.push_back(socket_curve(SocketKind::tcp_loopback));
+    shown.series.push_back(socket_curve(SocketKind::unix_stream));
+    return shown;
+}
+
+StudyFigure processor() {
+    return of_modes("cpu", "Processor time of both ends, half as many sends as receives",
+                    Value::cpu);
+}
+
+StudyFigure directness() {
+    return of_modes("percent_by_size",
+                    "Sent straight into receives, half as many sends as receives", Value::percent);
+}
+
+StudyFigure over_sends(std::string id, std::string title, Value value) {
+    StudyFigure shown{.id = std::move(id),
+                      .title = std::move(title),
+                      .quantity = quantity_of(value),
+                      .unit = unit_of(value),
+                      .over = "sends at a time",
+                      .xs = {1, 2, 4, 8, 16, 32, 64},
+                      .modes = {"fast", network}};
+    for (const std::size_t bytes :
+         {std::size_t{16} << 10, std::size_t{128} << 10, std::size_t{1} << 20}) {
+        shown.series.push_back(curve(fmt::format("{} KiB", bytes >> 10),
+                                     {.bytes = bytes, .receives = 32}, value, by_sends));
+    }
+    return shown;
+}
+
+StudyFigure over_distance() {
+    StudyFigure shown{.id = "distance",
+                      .title = "48 ms to and fro, 32 sends and 32 receives",
+                      .quantity = "gigabits_per_second",
+                      .unit = "Gb/s",
+                      .over = "bytes of a send and a receive",
+                      .xs = {64 << 10, 256 << 10, 1 << 20, 4 << 20},
+                      .modes = {distance}};
+    for (const stream::Mode mode : modes) {
+        // The ring that the library chooses holds what is under way: 10 Gb/s times 48 ms.
+        shown.series.push_back(
+            curve(std::string{name_of(mode)},
+                  {.mode = mode, .sends = 32, .receives = 32, .wait_all = true, .seconds = 0.7},
+                  Value::gigabits, by_size));
+    }
+    return shown;
+}
+
+StudyFigure round_trips() {
+    StudyFigure shown{.id = "latency",
+                      .title = "Round trips of small messages",
+                      .quantity = "round_trip_us",
+                      .unit = "us to and fro",
+                      .over = "bytes",
+                      .xs = {8, 64, 512, 4096, 32768},
+                      .modes = {"fast", network}};
+    for (const stream::Mode mode : modes) {
+        shown.series.push_back({.label = std::string{name_of(mode)},
+                                .measure = [mode](const std::string& device, std::size_t bytes) {
+                                    const StreamCase at{
+                                        .mode = mode, .bytes = bytes, .device_mode = device};
+                                    const bool link = soft::cable_facts(device).shaped;
+                                    return measure_stream_echo(at, link ? 4'000 : 20'000) / 1e3;
+                                }});
+    }
+    for (const SocketKind kind : {SocketKind::tcp_loopback, SocketKind::unix_stream}) {
+        shown.series.push_back(
+            {.label = std::string{name_of(kind)},
+             .measure =
+                 [kind](const std::string&, std::size_t bytes) {
+                     return socket_round_trip(kind, SocketWait::spinning, bytes, 4'000) / 1e3;
+                 },
+             .modes = {"fast"}});
+    }
+    return shown;
+}
+
+StudyFigure misaligned() {
+    StudyFigure shown{.id = "misaligned",
+                      .title = "Buffers of 64 KiB that begin beside a page's begin",
+                      .quantity = "gigabits_per_second",
+                      .unit = "Gb/s",
+                      .over = "bytes beside",
+                      .xs = {0, 1, 8, 64, 1000},
+                      .modes = {"fast", network}};
+    for (const stream::Mode mode : modes) {
+        StreamCase chosen = ahead;
+        chosen.mode = mode;
+        chosen.bytes = 64 << 10;
+        shown.series.push_back(curve(std::string{name_of(mode)}, chosen, Value::gigabits,
+                                     [](StreamCase& at, std::size_t x) { at.offset = x; }));
+    }
+    return shown;
+}
+
+/// Agrees if `dynamic` has at least `share` of the better of the other two at every point.
+auto never_worse(std::string figure, double share) {
+    return [=](const StudyView& view) -> std::optional<StudyVerdict> {
+        double worst = 1e300;
+        std::size_t where = 0;
+        for (const StudyFigure& each : stream_study().figures) {
+            if (each.id != figure) continue;
+            for (const std::size_t x : each.xs) {
+                const auto dynamic = view.get(figure, "dynamic", x);
+                const auto direct = view.get(figure, "direct", x);
+                const auto indirect = view.get(figure, "indirect", x);
+                if (!dynamic || !direct || !indirect) continue;
+                const double ratio = *dynamic / std::max(*direct, *indirect);
+                if (ratio < worst) where = x;
+                worst = std::min(worst, ratio);
+            }
+        }
+        if (where == 0) return std::nullopt;
+        return StudyVerdict{worst >= share, fmt::format("{:.3g} at {}", worst, where)};
+    };
+}
+
+/// Agrees if the value lies between two others, at each of some points.
+auto value_between(std::string figure, std::string label, std::vector<std::size_t> xs, double low,
+                   double high) {
+    return [=](const StudyView& view) -> std::optional<StudyVerdict> {
+        double least = 1e300;
+        double most = -1e300;
+        for (const std::size_t x : xs) {
+            const auto value = view.get(figure, label, x);
+            if (!value) continue;
+            least = std::min(least, *value);
+            most = std::max(most, *value);
+        }
+        if (most < least) return std::nullopt;
+        return StudyVerdict{least >= low && most <= high,
+                            fmt::format("{:.3g} to {:.3g}", least, most)};
+    };
+}
+
+constexpr double any = 1e300;
+
+std::vector<StudyFinding> findings() {
+    return {
+        {"Motivation", "throughput", "The dynamic protocol has the best of both others",
+         "dynamic at least 0.95 of the better one at every size", never_worse("throughput", 0.95)},
+        {"Motivation", "distance", "... over a distance, too",
+         "dynamic at least 0.95 of the better one at every size", never_worse("distance", 0.95)},
+        {"Overview", "throughput", "No copy at the receiver is faster for large messages",
+         "median ratio of direct to indirect from 256 KiB on above 1",
+         ratio_between("throughput", "direct", "indirect", 1.0, any, 256 << 10)},
+        {"Overview", "cpu", "... and takes less of the processors",
+         "median ratio of direct to indirect from 256 KiB on below 1",
+         ratio_between("cpu", "direct", "indirect", 0, 1.0, 256 << 10)},
+        {"Evaluation", "percent",
+         "Fewer sends than receives go straight into the receiver's memory",
+         "of 1 MiB, at least 90 % with up to 16 sends and 32 receives",
+         value_between("percent", "1024 KiB", {1, 2, 4, 8, 16}, 90, 100)},
+        {"Evaluation", "percent", "More sends than receives often go through the ring",
+         "of 16 KiB, at most 50 % with 64 sends and 32 receives",
+         value_between("percent", "16 KiB", {64}, 0, 50)},
+        {"Background", "misaligned", "Misaligned buffers cost much",
+         "median ratio of direct at odd addresses to aligned ones below 0.8",
+         [](const StudyView& view) -> std::optional<StudyVerdict> {
+             const auto aligned = view.get("misaligned", "direct", 0);
+             const auto odd = view.get("misaligned", "direct", 1);
+             if (!aligned || !odd) return std::nullopt;
+             return StudyVerdict{*odd / *aligned < 0.8, fmt::format("{:.3g}", *odd / *aligned)};
+         },
+         "it is a property of that adapter; a processor copies to odd addresses as well",
+         "it is a property of that adapter; a processor copies to odd addresses as well"},
+    };
+}
+
+}  // namespace
+
+const Study& stream_study() {
+    static const Study study{
+        .name = "stream",
+        .work = "work 003",
+        .modes = {"fast", network, distance},
+        .seconds_per_point = 0.25,
+        .figures = {throughput(), processor(), directness(),
+                    over_sends("sends", "32 receives, mode dynamic", Value::gigabits),
+                    over_sends("percent", "Sent straight into receives: 32 receives, mode dynamic",
+                               Value::percent),
+                    over_distance(), round_trips(), misaligned()},
+        .findings = findings()};
+    return study;
+}
+
+int run_stream(const StudyOptions& options) { return run_study(stream_study(), options); }
+
+}  // namespace millrace::bench

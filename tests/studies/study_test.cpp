@@ -1,0 +1,187 @@
+// What all studies share: points are measured, findings judged, figures drawn, failures told; and
+// no finding of a work's study asks for what no figure of it has.
+#include "studies/framework/study.hpp"
+
+#include <algorithm>
+#include <cstdlib>
+#include <map>
+#include <memory>
+#include <string>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "bench/kv/measure_crowd.hpp"
+#include "millrace/base/error.hpp"
+#include "millrace/base/histogram.hpp"
+#include "studies/kv/run_kv.hpp"
+#include "studies/message/run_message.hpp"
+#include "studies/rpc/run_rpc.hpp"
+#include "studies/verbs/run_verbs.hpp"
+#include "support/temporary_folder.hpp"
+
+namespace millrace::bench {
+namespace {
+
+/// A study whose values are known: twice as much by "two" as by "one".
+Study known_study() {
+    const auto value = [](double factor) {
+        return [factor](const std::string&, std::size_t x) {
+            if (x == 3) throw base::Error{base::ErrorCode::protocol, "measure", "3", "no", ""};
+            return factor * static_cast<double>(x);
+        };
+    };
+    return {.name = "known",
+            .work = "nobody",
+            .modes = {"fast"},
+            .figures = {{.id = "1",
+                         .title = "what is known",
+                         .quantity = "numbers",
+                         .unit = "numbers",
+                         .over = "x",
+                         .xs = {1, 2, 3},
+                         .series = {{"one", value(1)}, {"two", value(2), {1, 2}}}}},
+            .findings = {
+                {"1.1", "1", "twice", "2", ratio_between("1", "two", "one", 2, 2), "it should not"},
+                {"1.2", "1", "half", "0.5", ratio_between("1", "two", "one", 0.5, 0.5),
+                 "it is twice", "on a link"},
+                {"1.3", "1", "unknown", "", ratio_between("2", "two", "one", 0, 1)}}};
+}
+
+TEST(Study, JudgesWhatItMeasured) {
+    StudyResults results;
+    for (const std::size_t x : {std::size_t{1}, std::size_t{2}}) {
+        results.values["fast"][{"1", "one", x}] = {static_cast<double>(x)};
+        results.values["fast"][{"1", "two", x}] = {static_cast<double>(2 * x)};
+    }
+    results.failures = {"figure 1, one, 3"};
+    const auto document = document_of(known_study(), {}, results);
+    ASSERT_EQ(document["findings"].size(), 2U) << "what was not measured is not judged";
+    EXPECT_EQ(document["findings"][0]["verdict"], "agrees");
+    EXPECT_FALSE(document["findings"][0].contains("because"));
+    EXPECT_EQ(document["findings"][1]["verdict"], "differs");
+    EXPECT_EQ(document["findings"][1]["because"], "it is twice");
+    ASSERT_EQ(document["figures"].size(), 1U);
+    EXPECT_EQ(document["figures"][0]["series"][1]["points"][1]["median"], 4.0);
+    EXPECT_EQ(document["failures"].size(), 1U);
+}
+
+Summary runs_of(const std::vector<double>& values) { return summarize(values); }
+
+TEST(Factors, OfAWorkAreJudgedOnBothSides) {
+    EXPECT_EQ(name_of(judge_factor(runs_of({9, 10, 11}), 10)), "agrees");
+    EXPECT_EQ(name_of(judge_factor(runs_of({6, 6.5, 7}), 10)), "agrees") << "the interval reaches";
+    EXPECT_EQ(name_of(judge_factor(runs_of({5, 6, 6.5}), 10)), "differs");
+    EXPECT_EQ(name_of(judge_factor(runs_of({0.5, 0.5, 0.5}), 10)), "differs");
+    EXPECT_EQ(name_of(judge_factor(runs_of({14, 15, 16}), 10)), "agrees");
+    EXPECT_EQ(name_of(judge_factor(runs_of({430, 436, 440}), 30)), "stronger");
+    EXPECT_EQ(judge_factor(runs_of({9, 10, 12}), 8).measured, "10 (9 to 12 in 3 runs), the work 8");
+}
+
+TEST(Factors, AreTakenRunByRun) {
+    StudyView::Values values;
+    values[{"f", "one", 1}] = {10, 30, 20};
+    values[{"f", "other", 1}] = {5, 10, 5, 7};
+    const StudyView view{values, false};
+    const auto ratios = view.ratios({"f", "one", 1}, {"f", "other", 1});
+    ASSERT_TRUE(ratios.has_value());
+    EXPECT_EQ(ratios->median, 3);
+    EXPECT_EQ(ratios->rounds, 3);
+    EXPECT_EQ(view.ratios({"f", "one", 1}, {"f", "one", 2}), std::nullopt);
+}
+
+TEST(Study, TellsOfPointsThatFailed) {
+    testing::internal::CaptureStdout();
+    EXPECT_EQ(run_study(known_study(), {.repeats = 2}), 1);
+    const std::string told = testing::internal::GetCapturedStdout();
+    EXPECT_NE(told.find("not measured: figure 1, one, 3"), std::string::npos) << told;
+    EXPECT_NE(told.find("agrees"), std::string::npos) << told;
+}
+
+TEST(Study, MeasuresAllButCurvesInFullThoughItIsQuickAndDrawsEachShape) {
+    std::map<std::string, std::size_t> measured;
+    Study study{.name = "shapes", .work = "none", .modes = {"fast"}, .figures = {}, .findings = {}};
+    for (const StudyShape shape :
+         {StudyShape::curves, StudyShape::distribution, StudyShape::boxes, StudyShape::table}) {
+        const std::string id{name_of(shape)};
+        StudyFigure figure{id, "a " + id, "us", "us", "x", {50, 250, 500, 750, 950}, {}};
+        figure.shape = shape;
+        figure.series.push_back({"one", [&measured, id](const std::string&, std::size_t x) {
+                                     ++measured[id];
+                                     return static_cast<double>(x);
+                                 }});
+        study.figures.push_back(figure);
+    }
+    const test::TemporaryFolder folder;
+    testing::internal::CaptureStdout();
+    EXPECT_EQ(run_study(study, {.plots = folder.path("plots"), .quick = true}), 0);
+    const std::string told = testing::internal::GetCapturedStdout();
+    EXPECT_EQ(measured, (std::map<std::string, std::size_t>{
+                            {"curves", 3}, {"distribution", 5}, {"boxes", 5}, {"table", 5}}));
+    EXPECT_NE(told.find("a table, us"), std::string::npos) << told;
+    EXPECT_EQ(told.find("a distribution, us"), std::string::npos) << "it is for plots: " << told;
+    EXPECT_NE(folder.content("plots/shapes.json").find("\"shape\": \"boxes\""), std::string::npos);
+    const std::string lines = folder.content("plots/shapes.csv");
+    EXPECT_TRUE(
+        lines.starts_with("figure,mode,series,over,x,unit,median,least,most\n"
+                          "curves,fast,one,x,50,us,50,50,50\n"))
+        << lines;
+    EXPECT_EQ(std::count(lines.begin(), lines.end(), '\n'), 1 + 3 + 5 + 5 + 5);
+    // The interpreter of the system has it, if another one stands before that.
+    if (std::system("python3 -c 'import matplotlib' 2> /dev/null") != 0 &&
+        std::system("/usr/bin/python3 -c 'import matplotlib' 2> /dev/null") != 0) {
+        GTEST_SKIP() << "no matplotlib to draw with";
+    }
+    for (const char* drawn : {"curves", "distribution", "boxes"}) {
+        EXPECT_FALSE(folder.content(fmt::format("plots/shapes-{}-fast.svg", drawn)).empty())
+            << drawn;
+    }
+    EXPECT_TRUE(folder.content("plots/shapes-table-fast.svg").empty());
+}
+
+TEST(Crowd, TellsHowItsLatenciesAreSpread) {
+    const auto times = std::make_shared<base::Histogram>();
+    for (std::uint64_t us = 1; us <= 1000; ++us) times->record(us * 1000);
+    CrowdResult result;
+    EXPECT_EQ(result.quantile_us(500), 0) << "nothing was measured";
+    result.latencies = times;
+    EXPECT_NEAR(result.quantile_us(500), 500, 10);
+    EXPECT_NEAR(result.interquartile_us(), 500, 20);
+    EXPECT_NEAR(result.deviation_us(), 288.7, 10);
+}
+
+TEST(Study, RefusesWhatItHasNot) {
+    EXPECT_THROW((void)run_study(known_study(), {.figures = {"7"}}), base::Error);
+    EXPECT_THROW((void)run_study(known_study(), {.modes = {"slow"}}), base::Error);
+    EXPECT_THROW((void)run_study(known_study(), {.repeats = 0}), base::Error);
+}
+
+void expect_that_every_finding_is_judged(const Study& study) {
+    StudyResults results;
+    for (const StudyFigure& figure : study.figures) {
+        for (const StudySeries& series : figure.series) {
+            for (const std::size_t x : series.xs.empty() ? figure.xs : series.xs) {
+                results.values["fast"][{figure.id, series.label, x}] = {1.0};
+            }
+        }
+    }
+    EXPECT_EQ(document_of(study, {.modes = {"fast"}}, results)["findings"].size(),
+              study.findings.size())
+        << "a finding asks for a curve that no figure has";
+}
+TEST(VerbsStudy, JudgesEveryFigureByCurvesThatItHas) {
+    expect_that_every_finding_is_judged(verbs_study());
+}
+TEST(MessageStudy, JudgesEveryFigureByCurvesThatItHas) {
+    expect_that_every_finding_is_judged(message_study());
+}
+TEST(KvStudy, JudgesEveryFigureByCurvesThatItHas) {
+    expect_that_every_finding_is_judged(kv_study(95));
+}
+TEST(RpcStudy, JudgesEveryFigureByCurvesThatItHas) {
+    expect_that_every_finding_is_judged(rpc_study());
+}
+
+}  // namespace
+}  // namespace millrace::bench

@@ -1,9 +1,0 @@
-#include "crowd/pace.hpp"
-
-#include <sys/prctl.h>
-
-namespace millrace::tools {
-
-void end_sleeps_at_once() noexcept { (void)::prctl(PR_SET_TIMERSLACK, 1UL); }
-
-}  // namespace millrace::tools
