@@ -34,36 +34,6 @@ base::Status Channel::Core::post_apart(Transmission frame) noexcept {
     return post_here(frame, counts.frame_writes);
 }
 
-void Channel::Core::begin_batch() noexcept {
-    if (posting == Posting::send && send_list == nullptr) {
-        // Without the memory each is posted by itself, as outside of a batch.
-        send_list.reset(new (std::nothrow) SendList);
-    }
-    gathers =
-        posting == Posting::send ? send_list != nullptr : posting == Posting::one_write && !stores;
-}
-
-base::Status Channel::Core::gather(const Transmission& frame) noexcept {
-    if (posting == Posting::send) return gather_send(frame);
-    const std::uint64_t end = gathered.offset + gathered.bytes;
-    if (frame.offset - end >= frame_alignment || frame.offset < end) {
-        const base::Status status = post_gathered();
-        if (status != base::Status::ok) return status;
-    }
-    if (gathered.bytes == 0) gathered.offset = frame.offset;
-    gathered.bytes = frame.offset + frame.bytes - gathered.offset;
-    return base::Status::ok;
-}
-
-base::Status Channel::Core::post_gathered() noexcept {
-    if (send_list != nullptr && !send_list->requests.empty()) return post_list();
-    if (gathered.bytes == 0) return base::Status::ok;
-    if (post_writes(std::exchange(gathered, {}), counts.frame_writes) != base::Status::ok) {
-        return lost_or_closed();
-    }
-    return show_progress();
-}
-
 base::Status Channel::Core::commit_apart_if_roomy(std::size_t size) noexcept {
     const std::uint64_t extent = frame_bytes_apart(writer.position(), size);
     const std::uint64_t needed = extent + writer.size() / 2;
@@ -103,16 +73,9 @@ base::Status Channel::Core::find_room(std::size_t size) noexcept {
     lacks_room = false;
     if (ended_sending != base::Status::ok) return ended_sending;
     if (size > max_piece()) return base::Status::too_large;
-    // What is to be sent waits for the end of its batch, unless its slots or its places are needed.
-    if (gathered.bytes != 0) {
-        if (const base::Status status = post_gathered(); status != base::Status::ok) return status;
-    }
     while (true) {
         // Twice 2 requests at most for a skip and a frame, and room for the counters'.
         if (!stores && window.free() < 4) {
-            if (const base::Status status = post_gathered(); status != base::Status::ok) {
-                return status;
-            }
             if (window.reap() != base::Status::ok) return lost_or_closed();
             if (window.free() < 4) return found_full();
         }
@@ -135,9 +98,9 @@ base::Status Channel::Core::look_for_room(std::uint64_t needed) noexcept {
         // Of what was posted, everything is done, or what was posted at the last look.
         const bool all_done = window.done(last_ticket);
         if (all_done || window.done(checkpoint_ticket)) {
-            transmitted = all_done ? posted_position() : checkpoint_position;
+            transmitted = all_done ? writer.position() : checkpoint_position;
             checkpoint_ticket = last_ticket;
-            checkpoint_position = posted_position();
+            checkpoint_position = writer.position();
         }
         take_consumed(page().credit.load());
         if (pull.poll()) take_consumed(pull.value());
@@ -149,8 +112,6 @@ base::Status Channel::Core::look_for_room(std::uint64_t needed) noexcept {
                    std::max(writer.position() - consumed.value(), writer.position() - transmitted);
         if (needed <= writer.free_bytes(reusable)) return base::Status::ok;
         if (attempt != 0) return found_full();
-        // The peer gives back the room of what it gets alone.
-        if (const base::Status status = post_gathered(); status != base::Status::ok) return status;
         // Who sleeps is rung for, and would be woken by the answer to each question. Asking now and
         // then makes good for progress that the peer stored without a fence.
         const std::uint64_t now = base::ticks();
@@ -232,8 +193,6 @@ void Channel::Core::publish() noexcept {
 }
 
 base::Status Channel::Core::send_close() noexcept {
-    // What waits for others to be posted with has nothing more to wait for.
-    end_batch();
     data_position = writer.position();
     // Of who closes, nothing else is taken.
     const base::Status status = closing.is_closing() ? find_room(0) : reserve(0);

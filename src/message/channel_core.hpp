@@ -103,13 +103,6 @@ struct Facts {
 };
 static_assert(sizeof(Facts) == 80);
 
-/// SENDs that are laid and not posted yet, and what they are of.
-struct SendList {
-    static constexpr std::size_t capacity = 16;
-    verbs::Batch<capacity> requests;
-    std::array<ibv_sge, capacity> slices;
-};
-
 /// How the two directions of one end go.
 struct Ways {
     Transfer sends = Transfer::write;
@@ -251,8 +244,6 @@ struct Channel::Core {
     }
     [[gnu::always_inline]] base::Status post_here(Transmission frame,
                                                   std::uint64_t& counter) noexcept {
-        if (gathers) [[unlikely]]
-            return gather(frame);
         const base::Status status = post_writes(frame, counter);
         if (status != base::Status::ok) [[unlikely]]
             return lost_or_closed();
@@ -266,29 +257,6 @@ struct Channel::Core {
             wake_peer();
         return base::Status::ok;
     }
-
-    // Frames that are laid until end_batch() are posted then: those that lie side by side as one
-    // WRITE, whose padding travels with them and says nothing; SENDs as one list with one doorbell.
-    // Where frames are stored, or bytes of a WRITE may land in any order, it changes nothing.
-    void begin_batch() noexcept;
-    void end_batch() noexcept {
-        (void)post_gathered();
-        gathers = false;
-    }
-    [[gnu::noinline]] base::Status gather(const Transmission& frame) noexcept;
-    base::Status gather_send(const Transmission& frame) noexcept;
-    base::Status post_gathered() noexcept;
-    base::Status post_list() noexcept;
-    /// Up to where frames have been posted.
-    [[nodiscard]] std::uint64_t posted_position() const noexcept {
-        const std::size_t waiting = send_list == nullptr ? 0 : send_list->requests.size();
-        return writer.position() - waiting * peer_slot;
-    }
-    /// Goes on behind a slot that is sent. True: that SEND is to leave a completion, as it takes
-    /// the last slot: it is waited for, and where credit is loaded from the peer's memory no READ
-    /// would leave one.
-    [[nodiscard]] bool pass_sent() noexcept;
-    [[nodiscard]] verbs::SendFlags flags_of_send(const Transmission& frame) const noexcept;
 
     base::Status post_writes(const Transmission& frame, std::uint64_t& counter) noexcept {
         base::Status status;
@@ -588,10 +556,7 @@ struct Channel::Core {
     std::uint64_t peer_slot = 0;  ///< bytes of the peer's receives; 0: it has a ring
     std::uint32_t send_ring_key = 0;
     ring::PeerMemory carrier;
-    bool gathers = false;                 ///< within a batch of frames that are posted
-    Transmission gathered{};              ///< … those that are laid, and not posted yet
-    std::unique_ptr<SendList> send_list;  ///< … by SEND; made by the first batch
-    std::uint64_t secret = 0;             ///< of the frames that this end sends
+    std::uint64_t secret = 0;  ///< of the frames that this end sends
     end::CounterPull pull;
     bool waiting_for_room = false;
     bool lacks_room = false;  ///< the last attempt to send found none

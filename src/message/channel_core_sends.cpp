@@ -11,43 +11,17 @@ namespace millrace::message {
 base::Status Channel::Core::post_send(const Transmission& frame, std::uint64_t& counter) noexcept {
     const ibv_sge slice{send_ring_address + frame.offset, static_cast<std::uint32_t>(frame.bytes),
                         send_ring_key};
-    const bool is_last = pass_sent();
-    ++counter;
-    return window.post(verbs::Send{.from = {&slice, 1}, .flags = flags_of_send(frame)},
-                       is_last ? end::Signal::now : signal);
-}
-
-bool Channel::Core::pass_sent() noexcept {
+    const bool is_inline = frame.bytes <= max_inline;
     writer.pass_slot(peer_slot);
     room = 0;
-    return writer.free_bytes(reusable) < peer_slot;
-}
-
-verbs::SendFlags Channel::Core::flags_of_send(const Transmission& frame) const noexcept {
-    return frame.bytes <= max_inline ? verbs::SendFlags::inlined : verbs::SendFlags::none;
-}
-
-base::Status Channel::Core::gather_send(const Transmission& frame) noexcept {
-    SendList& list = *send_list;
-    if (list.requests.size() == SendList::capacity) {
-        if (const base::Status status = post_list(); status != base::Status::ok) return status;
-    }
-    // There is a slot: find_room() saw some.
-    if (window.hold() != base::Status::ok) return lost_or_closed();
-    ibv_sge& slice = list.slices[list.requests.size()];
-    slice = {send_ring_address + frame.offset, static_cast<std::uint32_t>(frame.bytes),
-             send_ring_key};
-    verbs::SendFlags flags = flags_of_send(frame);
-    if (pass_sent()) flags = flags | verbs::SendFlags::signaled;
-    (void)list.requests.add(verbs::Send{.from = {&slice, 1}, .flags = flags});
-    ++counts.frame_writes;
-    return base::Status::ok;
-}
-
-base::Status Channel::Core::post_list() noexcept {
-    const base::Status status = window.post(send_list->requests, signal);
-    last_ticket = window.posted();
-    return status == base::Status::ok ? show_progress() : lost_or_closed();
+    // What takes the last slot is waited for, and where credit is loaded from the peer's memory no
+    // READ would leave a completion.
+    const bool is_last = writer.free_bytes(reusable) < peer_slot;
+    ++counter;
+    return window.post(
+        verbs::Send{.from = {&slice, 1},
+                    .flags = is_inline ? verbs::SendFlags::inlined : verbs::SendFlags::none},
+        is_last ? end::Signal::now : signal);
 }
 
 void Channel::Core::poll_receives() noexcept {
