@@ -29,14 +29,14 @@ using Exceptions = std::map<std::string, std::size_t>;
 
 const Exceptions long_files{
     {"fan_in.hpp", 544},
-    {"latest.cpp", 663},
-    {"channel_core.hpp", 652},
+    {"latest.cpp", 616},
+    {"channel_core.hpp", 618},
 
     {"exs.cpp", 595},
 };
 const Exceptions large_classes{
-    {"TransmitterBase", 31}, {"SocketStats", 31}, {"LatestEnd::State", 34}, {"Channel::Core", 85},
-    {"Receiver", 30},        {"Sender", 44},      {"Socket::Core", 71},
+    {"TransmitterBase", 28}, {"SocketStats", 31}, {"LatestEnd::State", 29}, {"Channel::Core", 82},
+    {"Receiver", 30},        {"Sender", 44},      {"Socket::Core", 65},
 };
 const Exceptions long_options{{"SocketOptions", 17}};
 

@@ -25,6 +25,7 @@
 #include <utility>
 
 #include "millrace/base/deadline.hpp"
+#include "millrace/base/error.hpp"
 #include "millrace/base/status.hpp"
 #include "millrace/base/wait.hpp"
 #include "millrace/connect/link.hpp"
