@@ -177,7 +177,7 @@ class HeldUp final : public soft::WireReceiver {
         changed_.notify_all();
         changed_.wait(held, [&] { return passes_ >= came_; });
     }
-    void settled(std::int64_t) noexcept override {}
+    bool settled(std::int64_t, Answers) noexcept override { return false; }
 
     const std::uint32_t qpn_;
     soft::WirePort& port_;
