@@ -26,7 +26,7 @@ inline constexpr std::uint32_t waits_between_trials = 128;
 
 template <class Attempt>
 base::Status offer_before_sleep(PortOwn& port, base::Status again, const base::Deadline& deadline,
-                          Attempt&& attempt) {
+                                Attempt&& attempt) {
     if (!base::contention_of_process.is_crowd(base::ticks()) &&
         ++port.waits % waits_between_trials != 0)
         return again;
