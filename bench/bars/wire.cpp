@@ -296,7 +296,7 @@ const BarRegistration to_udp{
     ratio_bar("wire", "round trip of 64 B SENDs to one of bare UDP, both spinning", 1.4,
               Sense::at_most, round_trip_of_wire,
               {"UDP", [] { return datagram_round_trip(bytes_of_message, 20'000); }, "ns"})};
-const BarRegistration to_tcp{
+const BarRegistration bytes_to_tcp{
     ratio_bar("wire", "round trip of 64 B SENDs to one of TCP, both spinning", 1.0, Sense::at_most,
               round_trip_of_wire,
               {"TCP",

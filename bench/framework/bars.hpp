@@ -84,7 +84,8 @@ struct BarOptions {
 
 /// The groups that bars may belong to, in the order of the work.
 inline constexpr std::string_view bar_groups[] = {
-    "foundation", "soft", "flow", "structures", "messaging", "rpc", "kv", "stream", "wire", "busy"};
+    "foundation", "soft", "flow",   "structures", "messaging", "rpc",
+    "kv",         "cm",   "stream", "wire",       "busy"};
 
 /// Measures the bars and prints one line each: name, measured, spread, limit, `ok` or `short` (or
 /// `reported`).

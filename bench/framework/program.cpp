@@ -18,6 +18,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 
@@ -32,6 +33,18 @@ using base::ErrorCode;
 namespace {
 constexpr const char* attempt = "measure an unmodified program";
 }  // namespace
+
+Environment drop_in_environment() {
+    const auto program = std::filesystem::read_symlink("/proc/self/exe");
+    std::string libraries = program.parent_path().parent_path() / "lib" / "millrace";
+    if (!std::filesystem::exists(libraries + "/libibverbs.so.1")) {
+        throw Error{ErrorCode::not_found, attempt, libraries, "there is no libibverbs.so.1",
+                    "run make build"};
+    }
+    if (const char* others = std::getenv("LD_LIBRARY_PATH")) libraries += std::string{":"} + others;
+    return {{"LD_LIBRARY_PATH", libraries},
+            {"MILLRACE_FABRIC", fmt::format("bench-{}", ::getpid())}};
+}
 
 void require_program(const std::string& name, const std::string& package) {
     const char* path = std::getenv("PATH");

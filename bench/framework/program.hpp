@@ -1,5 +1,6 @@
 // Programs that others wrote, for comparison: a server and a client on two cores, and what the
-// client's table says. Used by perftest.cpp and ucx.cpp.
+// client's table says. Used by perftest.cpp, ucx.cpp and the bars of
+// programs that connect by librdmacm.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +13,11 @@
 namespace millrace::bench {
 
 using Environment = std::vector<std::pair<std::string, std::string>>;
+
+/// Of programs that are to find the drop-in, built or installed beside this program, and each other
+/// on a fabric of this process. Libraries that this process was told of come after it. Throws Error
+/// (not_found).
+[[nodiscard]] Environment drop_in_environment();
 
 /// Throws Error (not_found) with what to install.
 void require_program(const std::string& name, const std::string& package);

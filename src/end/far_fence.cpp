@@ -5,7 +5,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "millrace/base/system_calls.hpp"
+#include "millrace/base/detail/system_calls.hpp"
 
 namespace millrace::end {
 namespace {

@@ -14,10 +14,10 @@
 #include <fmt/format.h>
 
 #include "millrace/base/clock.hpp"
+#include "millrace/base/detail/forks.hpp"
+#include "millrace/base/detail/name_hash.hpp"
+#include "millrace/base/detail/peer_causality.hpp"
 #include "millrace/base/error.hpp"
-#include "millrace/base/forks.hpp"
-#include "millrace/base/name_hash.hpp"
-#include "millrace/base/peer_causality.hpp"
 #include "millrace/connect/accepting.hpp"
 #include "millrace/connect/facts.hpp"
 #include "millrace/end/end.hpp"

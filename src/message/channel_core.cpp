@@ -11,8 +11,8 @@
 #include <utility>
 
 #include "millrace/base/clock.hpp"
-#include "millrace/base/peer_causality.hpp"
-#include "millrace/base/yielding.hpp"
+#include "millrace/base/detail/peer_causality.hpp"
+#include "millrace/base/detail/yielding.hpp"
 
 namespace millrace::message {
 

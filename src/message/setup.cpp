@@ -13,8 +13,8 @@
 
 #include "channel_core.hpp"
 #include "lane/packet_setup.hpp"
+#include "millrace/base/detail/random.hpp"
 #include "millrace/base/error.hpp"
-#include "millrace/base/random.hpp"
 #include "millrace/connect/accepting.hpp"
 #include "millrace/connect/facts.hpp"
 #include "millrace/end/far_fence.hpp"

@@ -7,8 +7,8 @@
 #include "intake_pull.hpp"
 #include "intake_push1.hpp"
 #include "intake_push2.hpp"
+#include "millrace/base/detail/shared_lines.hpp"
 #include "millrace/base/error.hpp"
-#include "millrace/base/shared_lines.hpp"
 #include "receiver_sleep.hpp"
 
 #include <fmt/format.h>

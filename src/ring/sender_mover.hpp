@@ -12,7 +12,7 @@
 // What sends is the same Transmitter as without a mover.
 #pragma once
 
-#include "millrace/base/thread_bell.hpp"
+#include "millrace/base/detail/thread_bell.hpp"
 #include "millrace/ring/detail/data_mover.hpp"
 #include "millrace/ring/sender.hpp"
 

@@ -13,9 +13,9 @@
 
 #include <fmt/format.h>
 
+#include "millrace/base/detail/name_hash.hpp"
+#include "millrace/base/detail/random.hpp"
 #include "millrace/base/error.hpp"
-#include "millrace/base/name_hash.hpp"
-#include "millrace/base/random.hpp"
 #include "millrace/ring/design_name.hpp"
 #include "millrace/ring/detail/end_names.hpp"
 #include "millrace/ring/detail/first_position.hpp"

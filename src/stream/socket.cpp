@@ -9,8 +9,8 @@
 
 #include <fmt/format.h>
 
+#include "millrace/base/detail/sole_use.hpp"
 #include "millrace/base/error.hpp"
-#include "millrace/base/sole_use.hpp"
 #include "socket_core.hpp"
 
 namespace millrace::stream {

@@ -27,9 +27,9 @@
 #include "bounded_queue.hpp"
 #include "connection.hpp"
 #include "hold.hpp"
-#include "millrace/base/forks.hpp"
-#include "millrace/base/shared_lines.hpp"
-#include "millrace/base/sole_use.hpp"
+#include "millrace/base/detail/forks.hpp"
+#include "millrace/base/detail/shared_lines.hpp"
+#include "millrace/base/detail/sole_use.hpp"
 #include "millrace/base/statistics.hpp"
 #include "millrace/base/status.hpp"
 #include "millrace/connect/link.hpp"
@@ -376,7 +376,7 @@ struct Socket::Core {
     Mode mode = Mode::dynamic;
     bool stores = false;   ///< messages, and bytes for the ring
     bool in_order = true;  ///< the bytes of one WRITE
-    /// Of the ring, and of receives, once they have been read (base/shared_lines.hpp).
+    /// Of the ring, and of receives, once they have been read (base/detail/shared_lines.hpp).
     bool takes_ring_lines = false;
     bool takes_receives_lines = false;
     std::uint64_t most_in_turns = 0;  ///< bytes of all open receives, about, at most lately

@@ -8,7 +8,7 @@
 
 #include <fmt/format.h>
 
-#include "millrace/base/copy_bytes.hpp"
+#include "millrace/base/detail/copy_bytes.hpp"
 
 namespace millrace::stream {
 

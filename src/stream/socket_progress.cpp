@@ -10,8 +10,8 @@
 #include <fmt/format.h>
 
 #include "millrace/base/clock.hpp"
-#include "millrace/base/copy_bytes.hpp"
-#include "millrace/base/long_copy.hpp"
+#include "millrace/base/detail/copy_bytes.hpp"
+#include "millrace/base/detail/long_copy.hpp"
 
 namespace millrace::stream {
 

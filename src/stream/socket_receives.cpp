@@ -8,7 +8,7 @@
 #include <numeric>
 #include <utility>
 
-#include "millrace/base/copy_bytes.hpp"
+#include "millrace/base/detail/copy_bytes.hpp"
 
 namespace millrace::stream {
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <utility>
 
-#include "millrace/base/copy_bytes.hpp"
+#include "millrace/base/detail/copy_bytes.hpp"
 
 namespace millrace::stream {
 

@@ -12,7 +12,7 @@
 
 #include "flow/any_ends.hpp"
 #include "flow/ends.hpp"
-#include "millrace/base/system_calls.hpp"
+#include "millrace/base/detail/system_calls.hpp"
 #include "millrace/ring/design_name.hpp"
 #include "millrace/ring/every_design.hpp"
 

@@ -17,7 +17,7 @@
 #include <memory>
 #include <utility>
 
-#include "millrace/base/peer_causality.hpp"
+#include "millrace/base/detail/peer_causality.hpp"
 #include "millrace/base/status.hpp"
 #include "millrace/end/send_window.hpp"
 #include "millrace/verbs/memory.hpp"

@@ -16,8 +16,8 @@
 #include <span>
 #include <string>
 
+#include "millrace/base/detail/forks.hpp"
 #include "millrace/base/error.hpp"
-#include "millrace/base/forks.hpp"
 #include "millrace/base/status.hpp"
 #include "millrace/connect/link.hpp"
 #include "millrace/verbs/completion_queue.hpp"

@@ -21,8 +21,8 @@
 
 #include "millrace/base/clock.hpp"
 #include "millrace/base/deadline.hpp"
+#include "millrace/base/detail/turn.hpp"
 #include "millrace/base/status.hpp"
-#include "millrace/base/turn.hpp"
 #include "millrace/base/wait.hpp"
 #include "millrace/flow/stats.hpp"
 

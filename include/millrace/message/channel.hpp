@@ -31,8 +31,8 @@
 #include "millrace/connect/address.hpp"
 #include "millrace/connect/connector.hpp"
 #include "millrace/connect/link.hpp"
-#include "millrace/message/frame_reader.hpp"
-#include "millrace/message/in_place.hpp"
+#include "millrace/message/detail/frame_reader.hpp"
+#include "millrace/message/detail/in_place.hpp"
 #include "millrace/message/transfer.hpp"
 #include "millrace/ring/carrier.hpp"
 

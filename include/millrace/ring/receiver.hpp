@@ -28,8 +28,8 @@
 
 #include "millrace/base/clock.hpp"
 #include "millrace/base/deadline.hpp"
+#include "millrace/base/detail/forks.hpp"
 #include "millrace/base/error.hpp"
-#include "millrace/base/forks.hpp"
 #include "millrace/base/status.hpp"
 #include "millrace/base/wait.hpp"
 #include "millrace/connect/link.hpp"

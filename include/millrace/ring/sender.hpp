@@ -27,9 +27,9 @@
 #include <utility>
 
 #include "millrace/base/deadline.hpp"
+#include "millrace/base/detail/forks.hpp"
+#include "millrace/base/detail/prefetch.hpp"
 #include "millrace/base/error.hpp"
-#include "millrace/base/forks.hpp"
-#include "millrace/base/prefetch.hpp"
 #include "millrace/base/status.hpp"
 #include "millrace/base/wait.hpp"
 #include "millrace/connect/link.hpp"

@@ -13,7 +13,7 @@
 #include "batch.hpp"
 #include "client/client_end.hpp"
 #include "client/request_copies.hpp"
-#include "millrace/message/in_place.hpp"
+#include "millrace/message/detail/in_place.hpp"
 
 namespace millrace::message {
 

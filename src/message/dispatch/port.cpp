@@ -9,8 +9,8 @@
 #include "dispatch/port_state.hpp"
 #include "dispatch/turn_of_port.hpp"
 #include "memory.hpp"
+#include "millrace/message/detail/in_place.hpp"
 #include "millrace/message/dispatcher.hpp"
-#include "millrace/message/in_place.hpp"
 
 namespace millrace::message {
 

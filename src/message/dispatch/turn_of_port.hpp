@@ -7,8 +7,8 @@
 #include <cstdint>
 
 #include "dispatch/port_state.hpp"
-#include "millrace/base/contention.hpp"
-#include "millrace/base/yielding.hpp"
+#include "millrace/base/detail/contention.hpp"
+#include "millrace/base/detail/yielding.hpp"
 
 namespace millrace::message::detail {
 

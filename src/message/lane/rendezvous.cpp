@@ -9,7 +9,7 @@
 #include <exception>
 #include <utility>
 
-#include "millrace/base/peer_causality.hpp"
+#include "millrace/base/detail/peer_causality.hpp"
 
 namespace millrace::message {
 

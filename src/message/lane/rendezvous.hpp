@@ -39,7 +39,7 @@
 #include "millrace/base/clock.hpp"
 #include "millrace/base/status.hpp"
 #include "millrace/connect/link.hpp"
-#include "millrace/message/held_bytes.hpp"
+#include "millrace/message/detail/held_bytes.hpp"
 #include "millrace/message/session.hpp"
 #include "millrace/message/transfer.hpp"
 #include "millrace/ring/position.hpp"

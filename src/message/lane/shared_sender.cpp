@@ -8,9 +8,9 @@
 
 #include <fmt/format.h>
 
+#include "millrace/base/detail/peer_causality.hpp"
+#include "millrace/base/detail/random.hpp"
 #include "millrace/base/error.hpp"
-#include "millrace/base/peer_causality.hpp"
-#include "millrace/base/random.hpp"
 
 namespace millrace::message {
 

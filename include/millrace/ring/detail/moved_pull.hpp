@@ -14,7 +14,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "millrace/base/forks.hpp"
+#include "millrace/base/detail/forks.hpp"
 #include "millrace/connect/link.hpp"
 #include "millrace/ring/detail/data_mover.hpp"
 #include "millrace/ring/detail/end_names.hpp"

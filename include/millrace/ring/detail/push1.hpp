@@ -16,7 +16,7 @@
 #include <memory>
 #include <utility>
 
-#include "millrace/base/peer_causality.hpp"
+#include "millrace/base/detail/peer_causality.hpp"
 #include "millrace/base/status.hpp"
 #include "millrace/ring/detail/end_names.hpp"
 #include "millrace/ring/watermark.hpp"
