@@ -24,7 +24,7 @@
 #include "millrace/base/error.hpp"
 #include "millrace/connect/link.hpp"
 #include "millrace/message/channel.hpp"
-#include "millrace/message/frame.hpp"
+#include "millrace/message/detail/frame.hpp"
 #include "millrace/ring/position.hpp"
 
 namespace millrace::fuzz {

@@ -1,6 +1,6 @@
 /* Both ends asleep by turns: the producer for space, the consumer for items, over one queue pair in
  * each direction. How Sleeper and Bell of both ends, and the credit of design 2, work together:
- * ring/receiver.hpp (FlagSleeper), ring/sender.hpp (SpaceSleeper), ring/wake_up.hpp, ring/detail/space.hpp.
+ * ring/receiver.hpp (FlagSleeper), ring/sender.hpp (SpaceSleeper), end/wake_up.hpp, ring/detail/space.hpp.
  *
  * Modelled: waits as base::wait_until makes them, credit that finds one in flight, idle() that looks
  * only now and then, events and completions that end a sleep, an announcement that outlives a wait.

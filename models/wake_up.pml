@@ -1,4 +1,4 @@
-/* Sleeping without lost wake-ups: ring/wake_up.hpp, Bell and Sleeper, one direction.
+/* Sleeping without lost wake-ups: end/wake_up.hpp, Bell and Sleeper, one direction.
  *
  *   Bell       publishes progress, posts the data, looks at the flag, posts the event
  *   Sleeper    wait_until over Sleeper: prepare, look, park, retract; sleeps without a time limit

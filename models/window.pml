@@ -1,4 +1,4 @@
-/* The slots of a send queue: ring/send_window.hpp.
+/* The slots of a send queue: end/send_window.hpp.
  *
  *   Poster   posts requests, some of them signaled, and an event for a peer that sleeps now and then
  *   Device   executes them; answers of the peer come before, with or after the completions

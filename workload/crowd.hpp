@@ -21,9 +21,9 @@
 
 #include "millrace/base/clock.hpp"
 #include "millrace/base/deadline.hpp"
+#include "millrace/base/detail/yielding.hpp"
 #include "millrace/base/histogram.hpp"
 #include "millrace/base/wait.hpp"
-#include "millrace/base/yielding.hpp"
 #include "pace.hpp"
 
 namespace millrace::workload {

@@ -23,7 +23,7 @@ struct FlowCase {
     std::uint64_t capacity = 8192;  ///< items in each of the two rings
     std::uint32_t receive_pool = 64;
     std::uint32_t credit_parts = 8;
-    ring::Completions completions = ring::Completions::polled;  ///< of the producer
+    end::Completions completions = end::Completions::polled;  ///< of the producer
     std::optional<std::uint32_t> batch{};  ///< designs with batching; not given: their default
     std::string mode = "fast";             ///< as MILLRACE_SOFT_MODE has it
     std::uint64_t items = std::uint64_t{1} << 20;

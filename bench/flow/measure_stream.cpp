@@ -16,7 +16,7 @@
 #include "call_times.hpp"
 #include "measure_flow.hpp"
 #include "meeting_of_ends.hpp"
-#include "millrace/base/system_calls.hpp"
+#include "millrace/base/detail/system_calls.hpp"
 #include "millrace/soft/cable_facts.hpp"
 #include "queue_ends.hpp"
 

@@ -17,7 +17,7 @@
 #include "measure_flow.hpp"
 #include "meeting_of_ends.hpp"
 #include "millrace/base/deadline.hpp"
-#include "millrace/base/peer_causality.hpp"
+#include "millrace/base/detail/peer_causality.hpp"
 #include "millrace/connect/link.hpp"
 #include "queue_ends.hpp"
 

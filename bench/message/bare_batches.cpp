@@ -12,7 +12,7 @@
 #include "bench/framework/pair.hpp"
 #include "bench/framework/payload.hpp"
 #include "measure_message.hpp"
-#include "millrace/base/shared_lines.hpp"
+#include "millrace/base/detail/shared_lines.hpp"
 
 namespace millrace::bench {
 namespace {

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "millrace/connect/transport.hpp"
-#include "millrace/message/mailbox_scan.hpp"
+#include "millrace/message/detail/mailbox_scan.hpp"
 #include "millrace/message/session.hpp"
 #include "millrace/message/transfer.hpp"
 

@@ -6,9 +6,9 @@
 
 #include <cerrno>
 
-#include "millrace/base/forks.hpp"
+#include "millrace/base/detail/forks.hpp"
+#include "millrace/base/detail/system_calls.hpp"
 #include "millrace/base/standard_streams.hpp"
-#include "millrace/base/system_calls.hpp"
 
 namespace millrace::base {
 

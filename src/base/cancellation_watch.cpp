@@ -1,5 +1,5 @@
 // The registrations that those who wait for one cancellation in one executor share, see the header.
-#include "millrace/base/cancellation_watch.hpp"
+#include "millrace/base/detail/cancellation_watch.hpp"
 
 #include <map>
 #include <mutex>

@@ -1,4 +1,4 @@
-#include "millrace/base/contention.hpp"
+#include "millrace/base/detail/contention.hpp"
 
 #include <fcntl.h>
 #include <sched.h>
@@ -10,10 +10,10 @@
 #include <ctime>
 #include <string_view>
 
+#include "millrace/base/detail/system_calls.hpp"
+#include "millrace/base/detail/uncancelled.hpp"
 #include "millrace/base/placement.hpp"
 #include "millrace/base/standard_streams.hpp"
-#include "millrace/base/system_calls.hpp"
-#include "millrace/base/uncancelled.hpp"
 
 namespace millrace::base {
 namespace {

@@ -1,5 +1,5 @@
 // Counting forks, and telling copies in children that they are some; see the header.
-#include "millrace/base/forks.hpp"
+#include "millrace/base/detail/forks.hpp"
 
 #include <pthread.h>
 

@@ -29,11 +29,11 @@
 
 #include "millrace/base/clock.hpp"
 #include "millrace/base/deadline.hpp"
+#include "millrace/base/detail/own_threads.hpp"
+#include "millrace/base/detail/thread_bell.hpp"
+#include "millrace/base/detail/uncancelled.hpp"
 #include "millrace/base/error.hpp"
-#include "millrace/base/own_threads.hpp"
 #include "millrace/base/signals.hpp"
-#include "millrace/base/thread_bell.hpp"
-#include "millrace/base/uncancelled.hpp"
 #include "millrace/base/wait.hpp"
 
 namespace millrace::base {

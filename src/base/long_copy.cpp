@@ -1,4 +1,4 @@
-#include "millrace/base/long_copy.hpp"
+#include "millrace/base/detail/long_copy.hpp"
 
 #include <algorithm>
 #include <atomic>
@@ -7,7 +7,7 @@
 #include <cstring>
 
 #include "millrace/base/clock.hpp"
-#include "millrace/base/copy_bytes.hpp"
+#include "millrace/base/detail/copy_bytes.hpp"
 
 #if defined(__x86_64__)
 #include <emmintrin.h>

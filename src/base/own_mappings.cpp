@@ -1,5 +1,5 @@
 // Implementation of own_mappings.hpp.
-#include "millrace/base/own_mappings.hpp"
+#include "millrace/base/detail/own_mappings.hpp"
 
 #include <pthread.h>
 

@@ -1,5 +1,5 @@
 // How a thread of the library finds that the program has no thread any more, see the header.
-#include "millrace/base/own_threads.hpp"
+#include "millrace/base/detail/own_threads.hpp"
 
 #include <pthread.h>
 #include <sys/stat.h>

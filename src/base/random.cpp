@@ -1,4 +1,4 @@
-#include "millrace/base/random.hpp"
+#include "millrace/base/detail/random.hpp"
 
 #include <sys/random.h>
 #include <sys/types.h>

@@ -1,5 +1,5 @@
 // The error of a second thread, see the header.
-#include "millrace/base/sole_use.hpp"
+#include "millrace/base/detail/sole_use.hpp"
 
 #include <utility>
 

@@ -1,5 +1,5 @@
 // ThreadBell over the kernel's futexes, see the header.
-#include "millrace/base/thread_bell.hpp"
+#include "millrace/base/detail/thread_bell.hpp"
 
 #include <algorithm>
 #include <cerrno>
@@ -12,8 +12,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "millrace/base/detail/system_calls.hpp"
 #include "millrace/base/standard_streams.hpp"
-#include "millrace/base/system_calls.hpp"
 
 namespace millrace::base {
 

@@ -1,5 +1,5 @@
 // Sleeping for a Turn, see the header: a queue of those that sleep, each with a bell of its own.
-#include "millrace/base/turn.hpp"
+#include "millrace/base/detail/turn.hpp"
 
 #include <chrono>
 #include <mutex>

@@ -1,5 +1,5 @@
 // Implementation of yielding.hpp.
-#include "millrace/base/yielding.hpp"
+#include "millrace/base/detail/yielding.hpp"
 
 #include <sched.h>
 
@@ -11,8 +11,8 @@
 #include <fmt/format.h>
 
 #include "millrace/base/clock.hpp"
+#include "millrace/base/detail/system_calls.hpp"
 #include "millrace/base/error.hpp"
-#include "millrace/base/system_calls.hpp"
 
 namespace millrace::base {
 namespace {

@@ -14,9 +14,9 @@
 #include "device_port.hpp"
 #include "manager.hpp"
 #include "millrace/base/clock.hpp"
+#include "millrace/base/detail/random.hpp"
+#include "millrace/base/detail/system_calls.hpp"
 #include "millrace/base/log.hpp"
-#include "millrace/base/random.hpp"
-#include "millrace/base/system_calls.hpp"
 
 namespace millrace::cm {
 namespace {

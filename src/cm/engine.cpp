@@ -11,9 +11,9 @@
 #include <exception>
 #include <thread>
 
-#include "millrace/base/own_threads.hpp"
+#include "millrace/base/detail/own_threads.hpp"
+#include "millrace/base/detail/system_calls.hpp"
 #include "millrace/base/signals.hpp"
-#include "millrace/base/system_calls.hpp"
 
 namespace millrace::cm {
 namespace {

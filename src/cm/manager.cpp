@@ -19,11 +19,11 @@
 #include <utility>
 
 #include "../soft/system/event_wait.hpp"
+#include "millrace/base/detail/random.hpp"
+#include "millrace/base/detail/uncancelled.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/log.hpp"
-#include "millrace/base/random.hpp"
 #include "millrace/base/standard_streams.hpp"
-#include "millrace/base/uncancelled.hpp"
 
 namespace millrace::cm {
 namespace {

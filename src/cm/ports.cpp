@@ -17,8 +17,8 @@
 #include <utility>
 
 #include "../soft/fabric/fabric_names.hpp"
-#include "millrace/base/name_hash.hpp"
-#include "millrace/base/random.hpp"
+#include "millrace/base/detail/name_hash.hpp"
+#include "millrace/base/detail/random.hpp"
 #include "millrace/cm/survey.hpp"
 
 namespace millrace::cm {

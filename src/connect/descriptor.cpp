@@ -9,7 +9,7 @@
 #include <mutex>
 #include <vector>
 
-#include "millrace/base/forks.hpp"
+#include "millrace/base/detail/forks.hpp"
 
 namespace millrace::connect {
 namespace {

@@ -26,10 +26,10 @@
 #include <fmt/format.h>
 
 #include "descriptor.hpp"
-#include "millrace/base/forks.hpp"
+#include "millrace/base/detail/forks.hpp"
+#include "millrace/base/detail/system_calls.hpp"
 #include "millrace/base/log.hpp"
 #include "millrace/base/statistics.hpp"
-#include "millrace/base/system_calls.hpp"
 #include "nesting.hpp"
 #include "timer.hpp"
 #include "waiting.hpp"

@@ -13,8 +13,8 @@
 #include <fmt/format.h>
 
 #include "link_state.hpp"
+#include "millrace/base/detail/forks.hpp"
 #include "millrace/base/error.hpp"
-#include "millrace/base/forks.hpp"
 #include "millrace/base/log.hpp"
 #include "sockets.hpp"
 #include "waiting.hpp"

@@ -21,10 +21,10 @@
 
 #include "handshake.hpp"
 #include "identity.hpp"
+#include "millrace/base/detail/forks.hpp"
+#include "millrace/base/detail/sole_use.hpp"
 #include "millrace/base/error.hpp"
-#include "millrace/base/forks.hpp"
 #include "millrace/base/log.hpp"
-#include "millrace/base/sole_use.hpp"
 #include "sharing.hpp"
 #include "sockets.hpp"
 #include "timer.hpp"

@@ -15,7 +15,7 @@
 
 #include "descriptor.hpp"
 #include "millrace/base/clock.hpp"
-#include "millrace/base/system_calls.hpp"
+#include "millrace/base/detail/system_calls.hpp"
 #include "nesting.hpp"
 #include "timer.hpp"
 

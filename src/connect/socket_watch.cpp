@@ -9,7 +9,7 @@
 #include <cerrno>
 
 #include "descriptor.hpp"
-#include "millrace/base/system_calls.hpp"
+#include "millrace/base/detail/system_calls.hpp"
 #include "waiting.hpp"
 
 namespace millrace::connect {

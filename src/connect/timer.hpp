@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <chrono>
 
-#include "millrace/base/system_calls.hpp"
+#include "millrace/base/detail/system_calls.hpp"
 
 namespace millrace::connect {
 

@@ -14,17 +14,16 @@
 #include <fmt/format.h>
 
 #include "millrace/base/clock.hpp"
+#include "millrace/base/detail/forks.hpp"
+#include "millrace/base/detail/name_hash.hpp"
+#include "millrace/base/detail/peer_causality.hpp"
 #include "millrace/base/error.hpp"
-#include "millrace/base/forks.hpp"
-#include "millrace/base/name_hash.hpp"
-#include "millrace/base/peer_causality.hpp"
 #include "millrace/connect/accepting.hpp"
 #include "millrace/connect/facts.hpp"
-#include "millrace/connect/readiness.hpp"
-#include "millrace/ring/far_fence.hpp"
+#include "millrace/end/end.hpp"
+#include "millrace/end/far_fence.hpp"
+#include "millrace/end/wake_up.hpp"
 #include "millrace/ring/position.hpp"
-#include "millrace/ring/send_window.hpp"
-#include "millrace/ring/wake_up.hpp"
 #include "millrace/ring/watermark.hpp"
 #include "millrace/verbs/memory.hpp"
 
@@ -115,10 +114,11 @@ void check(LatestEnd::Role role, const ItemFacts& item, const LatestOptions& opt
 }  // namespace
 
 struct LatestEnd::State {
-    class ValueSleeper final : public ring::Sleeper {
+    class ValueSleeper final : public end::Sleeper {
       public:
         explicit ValueSleeper(State& state)
-            : Sleeper{state.link, state.window, state.page(), state.page_memory.region()},
+            : Sleeper{state.end.link(), state.end.window(), state.page(),
+                      state.page_memory.region()},
               state_{&state} {}
 
       private:
@@ -131,8 +131,8 @@ struct LatestEnd::State {
     State(const State&) = delete;
     State& operator=(const State&) = delete;
 
-    [[nodiscard]] ring::WakeUpPage& page() noexcept {
-        return *reinterpret_cast<ring::WakeUpPage*>(page_memory.data());
+    [[nodiscard]] end::WakeUpPage& page() noexcept {
+        return *reinterpret_cast<end::WakeUpPage*>(page_memory.data());
     }
     void meet(const Facts& peer);
 
@@ -150,8 +150,9 @@ struct LatestEnd::State {
     // --- writer
 
     Status put(std::uint32_t cell, const std::byte* value) noexcept;
+    Status flush(const Deadline& deadline);
     Status post(std::uint32_t cell, std::uint32_t version, const std::byte* value) noexcept;
-    Status post_version(std::uint32_t cell, std::uint32_t version, ring::Signal signal) noexcept;
+    Status post_version(std::uint32_t cell, std::uint32_t version, end::Signal signal) noexcept;
     void wake_peer() noexcept {
         if (bell.ring() == Status::ok) ++counts.events;
     }
@@ -182,28 +183,12 @@ struct LatestEnd::State {
     Status get(std::uint32_t cell, std::byte* value) noexcept;
     Status nothing() noexcept;
     Status look_around() noexcept;
-    void rest() noexcept;
 
     // --- both
 
     /// In a child made by fork.
-    void become_copy() noexcept {
-        is_copy = true;
-        ended = Status::peer_lost;
-    }
-    /// `ok`: the peer lives.
-    Status look_at_peer(bool now) noexcept {
-        if (ended != Status::ok) return ended;
-        const connect::PeerState peer = now ? link.peer_now() : link.peer();
-        if (window.broken()) {
-            ended = Status::peer_lost;
-        } else if (peer == connect::PeerState::closed) {
-            ended = Status::closed;
-        } else if (peer == connect::PeerState::lost) {
-            ended = Status::peer_lost;
-        }
-        return ended;
-    }
+    void become_copy() noexcept { (void)end.end(Status::peer_lost); }
+    [[nodiscard]] bool is_copy() const noexcept { return end.window().is_copy(); }
 
     Role role;
     LatestOptions options;  ///< its endpoint outlives what is registered there
@@ -216,11 +201,9 @@ struct LatestEnd::State {
     // Declared in the order in which they may go: the queue pair before the memory it reaches.
     verbs::RegisteredBuffer memory;  ///< reader: cells; writer: values under way
     verbs::RegisteredBuffer page_memory;
-    connect::Link link;
-    ring::SendWindow window;
-    ring::Bell bell;
+    end::End end;
+    end::Bell bell;
     std::optional<ValueSleeper> sleeper;
-    std::unique_ptr<connect::Readiness> readiness;
     ring::PeerMemory carrier;
     std::shared_ptr<std::byte> peer_cells;  ///< writer by store
     verbs::RemoteAddress peer_memory{};
@@ -236,9 +219,6 @@ struct LatestEnd::State {
     std::uint64_t seen = 0;          ///< sum of versions that were got
     std::uint32_t cursor = 0;
 
-    Status ended = Status::ok;
-    bool is_closed = false;
-    bool is_copy = false;
     std::uint64_t looked = 0;  ///< writer: ticks of the last look after the reader
     const std::uint64_t look_ticks = base::ticks_in(std::chrono::milliseconds{1});
     LatestStats counts;
@@ -273,11 +253,11 @@ LatestEnd::State::State(Role its_role, const ItemFacts& item, connect::Link conn
       memory{connected.allocate(
           its_role == Role::reader ? all_bytes() : most_staged * place_bytes,
           its_role == Role::reader ? verbs::Access::remote_write : verbs::Access::none)},
-      page_memory{connected.allocate(sizeof(ring::WakeUpPage),
+      page_memory{connected.allocate(sizeof(end::WakeUpPage),
                                      verbs::Access::remote_write | verbs::Access::remote_read)},
-      link{std::move(connected)},
-      window{link} {
-    new (page_memory.data()) ring::WakeUpPage{};
+      end{std::move(connected)} {
+    connect::Link& link = end.link();
+    new (page_memory.data()) end::WakeUpPage{};
     max_inline = link.queue_pair().capacity().max_inline_data;
     if (role == Role::reader) {
         for (std::uint32_t cell = 0; cell != cells; ++cell) {
@@ -296,13 +276,14 @@ LatestEnd::State::State(Role its_role, const ItemFacts& item, connect::Link conn
                      .page = page_memory.remote().address,
                      .memory_rkey = memory.remote().rkey,
                      .page_rkey = page_memory.remote().rkey,
-                     .far_fences = ring::can_make_far_fences(link) ? 1U : 0U};
+                     .far_fences = end::can_make_far_fences(link) ? 1U : 0U};
     const auto theirs = link.exchange(connect::bytes_of(mine), deadline);
     meet(connect::facts_in<Facts>(theirs, attempt, link.peer_name()));
 }
 
 void LatestEnd::State::meet(const Facts& peer) {
-    const auto refuse = [this](std::string cause, std::string remedy) {
+    connect::Link& link = end.link();
+    const auto refuse = [&link](std::string cause, std::string remedy) {
         throw base::Error{base::ErrorCode::refused, attempt, link.peer_name(), std::move(cause),
                           std::move(remedy)};
     };
@@ -328,10 +309,11 @@ void LatestEnd::State::meet(const Facts& peer) {
         refuse(fmt::format("this end has {} cells, the other end {}", cells, peer.cells),
                "choose the same number at both ends, or leave the writer's 0");
     }
-    const bool far_fences = peer.far_fences != 0 && ring::can_make_far_fences(link);
+    const bool far_fences = peer.far_fences != 0 && end::can_make_far_fences(link);
     const verbs::RemoteAddress peer_page{peer.page, peer.page_rkey};
     if (role == Role::reader) {
         sleeper->connect_to(peer_page, far_fences);
+        end.sleep_by(*sleeper);
         return;
     }
     cells = static_cast<std::uint32_t>(peer.cells);
@@ -339,19 +321,19 @@ void LatestEnd::State::meet(const Facts& peer) {
     peer_memory = {peer.memory, peer.memory_rkey};
     carrier = ring::PeerMemory::behind(link, options.carrier, {});
     peer_cells = carrier.map(peer_memory, all_bytes());
-    bell = ring::Bell{window, page(), peer_page, far_fences};
+    bell = end::Bell{end.window(), page(), peer_page, far_fences};
 }
 
 // --- writer
 
 Status LatestEnd::State::put(std::uint32_t cell, const std::byte* value) noexcept {
-    if (is_closed) return Status::closed;
+    if (end.is_closing()) return Status::closed;
     if (cell >= cells) return Status::too_large;
-    if (ended != Status::ok) [[unlikely]]
-        return ended;
+    if (end.ended() != Status::ok) [[unlikely]]
+        return end.ended();
     if (const std::uint64_t now = base::ticks(); now - looked >= look_ticks) [[unlikely]] {
         looked = now;
-        if (look_at_peer(false) != Status::ok) return ended;
+        if (end.look() != Status::ok) return end.ended();
         if (bell.owes()) wake_peer();
     }
     const std::uint32_t version = put_versions[cell] + 1;
@@ -375,16 +357,16 @@ Status LatestEnd::State::put(std::uint32_t cell, const std::byte* value) noexcep
 
 Status LatestEnd::State::post(std::uint32_t cell, std::uint32_t version,
                               const std::byte* value) noexcept {
-    if (window.free() < 2) {
-        if (window.reap() != Status::ok) return look_at_peer(true);
-        if (window.free() < 2) return Status::full;
+    if (end.window().free() < 2) {
+        if (end.window().reap() != Status::ok) return end.lost();
+        if (end.window().free() < 2) return Status::full;
     }
     const bool is_inline = size <= max_inline;
     const std::byte* from = value;
     if (!is_inline) {
-        if (!window.done(staged_until[stage])) {
-            if (window.reap() != Status::ok) return look_at_peer(true);
-            if (!window.done(staged_until[stage])) return Status::full;
+        if (!end.window().done(staged_until[stage])) {
+            if (end.window().reap() != Status::ok) return end.lost();
+            if (!end.window().done(staged_until[stage])) return Status::full;
         }
         std::byte* const place = memory.data() + stage * place_bytes;
         std::memcpy(place, value, size);
@@ -396,27 +378,27 @@ Status LatestEnd::State::post(std::uint32_t cell, std::uint32_t version,
         .from = {&slice, 1},
         .to = peer_memory + value_at(cell, version),
         .flags = is_inline ? verbs::SendFlags::inlined : verbs::SendFlags::none};
-    if (const Status status = window.post(write); status != Status::ok) return status;
+    if (const Status status = end.window().post(write); status != Status::ok) return status;
     ++counts.requests;
-    if (const Status status = post_version(cell, version, ring::Signal::when_due);
+    if (const Status status = post_version(cell, version, end::Signal::when_due);
         status != Status::ok) {
         return status;
     }
     if (!is_inline) {
-        staged_until[stage] = window.posted();
+        staged_until[stage] = end.window().posted();
         if (++stage == most_staged) stage = 0;
     }
     return Status::ok;
 }
 
 Status LatestEnd::State::post_version(std::uint32_t cell, std::uint32_t version,
-                                      ring::Signal signal) noexcept {
+                                      end::Signal signal) noexcept {
     const std::uint64_t word = word_of(version);
     const ibv_sge slice{reinterpret_cast<std::uint64_t>(&word), sizeof word, 0};
-    const Status status = window.post(verbs::Write{.from = {&slice, 1},
-                                                   .to = peer_memory + cell * sizeof word,
-                                                   .flags = verbs::SendFlags::inlined},
-                                      signal);
+    const Status status = end.window().post(verbs::Write{.from = {&slice, 1},
+                                                         .to = peer_memory + cell * sizeof word,
+                                                         .flags = verbs::SendFlags::inlined},
+                                            signal);
     if (status == Status::ok) ++counts.requests;
     return status;
 }
@@ -450,31 +432,21 @@ Status LatestEnd::State::get(std::uint32_t cell, std::byte* value) noexcept {
 }
 
 Status LatestEnd::State::nothing() noexcept {
-    if (is_closed) return Status::closed;
-    if (is_copy) return ended;
-    if (readiness != nullptr) {
-        rest();
-        return ended == Status::ok ? Status::empty : ended;
+    if (is_copy()) return end.ended();
+    if (!end.has_descriptor()) return look_around();
+    end.end_rest();
+    const auto finds = [this] { return find_new(0) != cells || look_around() != Status::empty; };
+    if (finds()) {
+        end.wake();
+    } else if (!end.stays_awake(seen)) {
+        end.rest(finds);
     }
-    return look_around();
+    return end.ended() == Status::ok ? Status::empty : end.ended();
 }
 
 Status LatestEnd::State::look_around() noexcept {
-    const bool was_alive = ended == Status::ok;
-    if (look_at_peer(false) == Status::ok) return Status::empty;
     // What was put before the end is got before it.
-    if (was_alive && find_new(0) != cells) return Status::empty;
-    return find_new(0) != cells ? Status::empty : ended;
-}
-
-void LatestEnd::State::rest() noexcept {
-    readiness->end(*sleeper);
-    if (look_around() != Status::empty || find_new(0) != cells) {
-        readiness->wake();
-    } else if (!readiness->stays_awake(seen)) {
-        readiness->rest(*sleeper,
-                        [this] { return find_new(0) != cells || look_around() != Status::empty; });
-    }
+    return end.look() == Status::ok || find_new(0) != cells ? Status::empty : end.ended();
 }
 
 // --- the calls
@@ -510,127 +482,112 @@ Status LatestEnd::put(std::uint32_t cell, const void* value) noexcept {
 }
 
 Status LatestEnd::put(std::uint32_t cell, const void* value, const Deadline& deadline) {
-    State& end = *state_;
-    Status status = put(cell, value);
+    const Status status = put(cell, value);
     if (status != Status::full) return status;
-    connect::LinkParker parker{end.link};
-    const Status waited = base::wait_until(
-        [&] {
-            status = put(cell, value);
-            return status != Status::full;
-        },
-        deadline, end.options.wait, parker);
-    return waited == Status::ok ? status : waited;
+    State& state = *state_;
+    return state.end.wait_while(
+        Status::full, [&] { return put(cell, value); }, deadline, state.options.wait);
 }
 
 Status LatestEnd::flush(const Deadline& deadline) {
-    State& end = *state_;
-    if (end.is_closed) return Status::closed;
+    State& state = *state_;
+    return state.end.is_closed() ? Status::closed : state.flush(deadline);
+}
+
+Status LatestEnd::State::flush(const Deadline& deadline) {
     // What is stored is there. A version that is said again by a request may land behind a newer
     // one.
-    if (end.peer_cells != nullptr || end.window.posted() == 0) return end.look_at_peer(true);
-    connect::LinkParker parker{end.link};
-    const Status waited = base::wait_until(
-        [&] {
-            if (end.window.reap() != Status::ok) return true;
-            if (!end.window.done(end.window.posted()) && !end.window.last_is_signaled()) {
+    if (peer_cells != nullptr || end.window().posted() == 0) return end.look_now();
+    const Status waited = end.wait(
+        [this] {
+            end::SendWindow& window = end.window();
+            if (window.reap() != Status::ok) return true;
+            if (!window.done(window.posted()) && !window.last_is_signaled()) {
                 // Says again what is so already.
-                (void)end.post_version(end.last_cell, end.put_versions[end.last_cell],
-                                       ring::Signal::now);
+                (void)post_version(last_cell, put_versions[last_cell], end::Signal::now);
             }
-            return end.window.done(end.window.posted());
+            return window.done(window.posted());
         },
-        deadline, end.options.wait, parker);
-    return waited == Status::ok ? end.look_at_peer(true) : waited;
+        deadline, options.wait);
+    if (waited != Status::ok) return waited;
+    return end.window().broken() ? end.lost() : end.look_now();
 }
 
 Status LatestEnd::close(const Deadline& deadline) {
-    State& end = *state_;
-    if (end.is_closed) return Status::closed;
-    if (end.role == Role::writer) {
-        const Status status = flush(deadline);
-        if (status != Status::ok) return status;
-        if (end.bell.owes()) end.wake_peer();
-    }
-    end.is_closed = true;
-    end.link.say_goodbye();
-    return Status::ok;
+    State& state = *state_;
+    return state.end.close(
+        [&] {
+            if (state.role == Role::reader) return Status::ok;
+            const Status status = state.flush(deadline);
+            if (status == Status::ok && state.bell.owes()) state.wake_peer();
+            return status;
+        },
+        [&] { return state.end.peer_position() == state.total; },
+        [&] { return state.role == Role::reader ? state.seen : state.total; }, deadline,
+        state.options.wait);
 }
 
 Status LatestEnd::try_get(std::uint32_t cell, void* value) noexcept {
-    State& end = *state_;
-    if (cell >= end.cells) return Status::too_large;
-    if (end.is_closed) return Status::closed;
-    if (end.is_copy) return end.ended;
-    if (end.is_new(cell)) return end.get(cell, static_cast<std::byte*>(value));
-    const Status status = end.nothing();
+    State& state = *state_;
+    if (cell >= state.cells) return Status::too_large;
+    if (state.end.is_closing()) return Status::closed;
+    if (state.is_copy()) return state.end.ended();
+    if (state.is_new(cell)) return state.get(cell, static_cast<std::byte*>(value));
+    const Status status = state.nothing();
     // Another cell may have one still; this one has none.
-    return status == Status::empty && end.ended != Status::ok && !end.is_new(cell) ? end.ended
-                                                                                   : status;
+    return status == Status::empty && state.end.ended() != Status::ok && !state.is_new(cell)
+               ? state.end.ended()
+               : status;
 }
 
 Status LatestEnd::read(std::uint32_t cell, void* value) noexcept {
-    State& end = *state_;
-    if (cell >= end.cells) return Status::too_large;
-    if (end.is_copy) return end.ended;
-    return end.get(cell, static_cast<std::byte*>(value));
+    State& state = *state_;
+    if (cell >= state.cells) return Status::too_large;
+    if (state.is_copy()) return state.end.ended();
+    return state.get(cell, static_cast<std::byte*>(value));
 }
 
 Status LatestEnd::next(std::uint32_t& cell, void* value) noexcept {
-    State& end = *state_;
-    if (end.is_closed) return Status::closed;
-    if (end.is_copy) return end.ended;
-    const std::uint32_t found = end.find_new(end.cursor);
-    if (found == end.cells) return end.nothing();
-    end.cursor = found + 1 == end.cells ? 0 : found + 1;
-    const Status status = end.get(found, static_cast<std::byte*>(value));
+    State& state = *state_;
+    if (state.end.is_closing()) return Status::closed;
+    if (state.is_copy()) return state.end.ended();
+    const std::uint32_t found = state.find_new(state.cursor);
+    if (found == state.cells) return state.nothing();
+    state.cursor = found + 1 == state.cells ? 0 : found + 1;
+    const Status status = state.get(found, static_cast<std::byte*>(value));
     if (status == Status::ok) cell = found;
     return status;
 }
 
 Status LatestEnd::wait(const Deadline& deadline) {
-    State& end = *state_;
-    if (end.is_closed) return Status::closed;
-    if (end.is_copy) return end.ended;
-    if (end.readiness != nullptr) end.readiness->end(*end.sleeper);
-    const connect::HeldReadiness held{end.readiness};
-    Status status = Status::ok;
-    const std::uint64_t slept = end.sleeper->sleeps();
-    const Status waited = base::wait_until(
+    State& state = *state_;
+    if (state.end.is_closing()) return Status::closed;
+    if (state.is_copy()) return state.end.ended();
+    const std::uint64_t slept = state.sleeper->sleeps();
+    const Status status = state.end.wait_while(
+        Status::empty,
         [&] {
-            if (end.find_new(end.cursor) != end.cells) {
-                status = Status::ok;
-                return true;
-            }
-            status = end.look_around();
-            return status != Status::empty;
+            return state.find_new(state.cursor) != state.cells ? Status::ok : state.look_around();
         },
-        deadline, end.options.wait, *end.sleeper);
-    end.counts.sleeps += end.sleeper->sleeps() - slept;
-    return waited == Status::ok ? status : waited;
+        deadline, state.options.wait);
+    state.counts.sleeps += state.sleeper->sleeps() - slept;
+    return status;
 }
 
 Status LatestEnd::look_around() noexcept {
-    State& end = *state_;
-    if (end.is_closed) return Status::closed;
-    const Status peer = end.look_at_peer(true);
-    if (end.role == Role::writer) {
-        if (peer == Status::ok && end.bell.owes()) end.wake_peer();
+    State& state = *state_;
+    if (state.end.is_closed()) return Status::closed;
+    const Status peer = state.end.look_now();
+    if (state.role == Role::writer) {
+        if (peer == Status::ok && state.bell.owes()) state.wake_peer();
         return peer;
     }
-    if (end.is_copy) return peer;
+    if (state.is_copy()) return peer;
     // What was put before the end is got before it.
-    return peer == Status::ok || end.find_new(0) != end.cells ? Status::empty : peer;
+    return peer == Status::ok || state.find_new(0) != state.cells ? Status::empty : peer;
 }
 
-int LatestEnd::descriptor() {
-    State& end = *state_;
-    if (end.readiness == nullptr) {
-        end.readiness =
-            std::make_unique<connect::Readiness>(end.link.news(), end.options.wait.spin);
-    }
-    return end.readiness->descriptor();
-}
+int LatestEnd::descriptor() { return state_->end.descriptor(state_->options.wait.spin); }
 
 std::uint32_t LatestEnd::cells() const noexcept { return state_->cells; }
 
@@ -640,24 +597,20 @@ LatestStats LatestEnd::stats() const noexcept {
     return stats;
 }
 
-std::string LatestEnd::failure() const {
-    const State& end = *state_;
-    return end.ended == Status::peer_lost ? ring::cause_of_loss(end.link, end.window)
-                                          : std::string{};
-}
+std::string LatestEnd::failure() const { return state_->end.failure(); }
 
 std::string LatestEnd::explain() const {
-    const State& end = *state_;
+    const State& state = *state_;
     return fmt::format(
-        "latest values: {} cells of {} bytes, four places each, {}\n{}{}", end.cells, end.size,
-        end.role == Role::reader ? "written by the other end, read here"
-        : end.peer_cells != nullptr
+        "latest values: {} cells of {} bytes, four places each, {}\n{}{}", state.cells, state.size,
+        state.role == Role::reader ? "written by the other end, read here"
+        : state.peer_cells != nullptr
             ? "stored to the reader's memory"
             : fmt::format(
                   "posted: two WRITEs for each value, {}",
-                  end.size <= end.max_inline ? "inline" : "the value from registered memory"),
-        end.role == Role::writer ? fmt::format("carrier: {}\n", end.carrier.reason()) : "",
-        end.link.explain());
+                  state.size <= state.max_inline ? "inline" : "the value from registered memory"),
+        state.role == Role::writer ? fmt::format("carrier: {}\n", state.carrier.reason()) : "",
+        state.end.link().explain());
 }
 
 }  // namespace millrace::flow::detail

@@ -299,7 +299,7 @@ std::string explain(ring::Role role, ring::Design design, const ring::Terms& ter
               "process share, asleep when there is nothing to move"
             : "passive: the producer's items are moved within its calls",
         carried.stores ? "store" : "post", memory.reason());
-    if (role == ring::Role::producer && options.ring.completions == ring::Completions::events) {
+    if (role == ring::Role::producer && options.ring.completions == end::Completions::events) {
         text += "completions: by events, each request signaled: a system call for each look\n";
     }
     if (!failure.empty()) text += fmt::format("failure: {}\n", failure);

@@ -17,8 +17,8 @@
 #include <string_view>
 
 #include "../cm/manager.hpp"
+#include "millrace/base/detail/uncancelled.hpp"
 #include "millrace/base/log.hpp"
-#include "millrace/base/uncancelled.hpp"
 #include "millrace/cm/choice.hpp"
 
 namespace millrace::ibverbs {

@@ -10,8 +10,8 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include "millrace/base/detail/random.hpp"
 #include "millrace/base/error.hpp"
-#include "millrace/base/random.hpp"
 
 namespace millrace::kv {
 namespace {

@@ -23,8 +23,8 @@
 #include <cstdint>
 #include <span>
 
-#include "millrace/message/entries.hpp"
-#include "millrace/message/frame.hpp"
+#include "millrace/message/detail/entries.hpp"
+#include "millrace/message/detail/frame.hpp"
 #include "millrace/message/session.hpp"
 
 namespace millrace::message {

@@ -25,23 +25,26 @@ namespace {
 
 /// Memory of a message that was put together stays for the next one, if it is no larger.
 constexpr std::size_t longest_kept = std::size_t{1} << 20;
-/// How long close() waits for the goodbye of a peer whose queue pair is gone: it may be under way.
-constexpr std::chrono::seconds goodbye_patience{2};
 
-/// Waits until `attempt()` answers something else than `again`. Of a call that is the only one.
+/// Waits until `is_over()`. Of a call that is the only one.
+template <class IsOver>
+base::Status wait_alone(Channel::Core& core, const base::Deadline& deadline, IsOver&& is_over) {
+    core.end_rest();
+    const connect::HeldReadiness held{core.readiness};
+    const base::Status waited =
+        base::wait_until(is_over, deadline, core.options.wait, *core.sleeper);
+    core.falls_asleep = false;
+    return waited;
+}
+/// The same, until `attempt()` answers something else than `again`.
 template <class Attempt>
 base::Status wait_alone_for(Channel::Core& core, base::Status again, const base::Deadline& deadline,
                             Attempt&& attempt) {
     base::Status status = base::Status::ok;
-    core.end_rest();
-    const connect::HeldReadiness held{core.readiness};
-    const base::Status waited = base::wait_until(
-        [&] {
-            status = attempt();
-            return status != again;
-        },
-        deadline, core.options.wait, *core.sleeper);
-    core.falls_asleep = false;
+    const base::Status waited = wait_alone(core, deadline, [&] {
+        status = attempt();
+        return status != again;
+    });
     return waited == base::Status::ok ? status : waited;
 }
 
@@ -137,38 +140,23 @@ base::Status Channel::finish(const base::Deadline& deadline) {
 base::Status Channel::close(const base::Deadline& deadline) {
     Core& core = *core_;
     const base::SoleCall call{core.use, "close a channel", core.link.peer_name()};
-    // A peer that has closed reads nothing more, and its goodbye tells how far it has read.
-    const bool peer_closed = core.link.peer_now() == connect::PeerState::closed;
-    base::Status status = base::Status::ok;
-    if (!peer_closed) {
-        status = finish_alone(core, deadline);
-    } else if (!core.peer_had_all()) {
-        status = base::Status::closed;
-    }
-    if (!peer_closed && status == base::Status::ok && !core.window.done(core.last_ticket)) {
-        // Only the close frame's completion says that everything was delivered.
-        base::NapParker nap;
-        std::optional<base::Deadline> hope;
-        const base::Status waited = base::wait_until(
-            [&] {
-                // A queue pair that failed may have failed because the peer closed meanwhile.
-                const bool broken = core.window.reap() != base::Status::ok;
-                if (core.window.done(core.last_ticket)) return true;
-                const connect::PeerState peer = broken ? core.link.peer_now() : core.link.peer();
-                if (peer != connect::PeerState::alive) {
-                    // What was delivered before its end has completed by now.
-                    (void)core.window.reap();
-                    return true;
-                }
-                if (!broken) return false;
-                if (!hope) hope = base::Deadline::after(goodbye_patience);
-                return hope->expired();
-            },
-            deadline, core.options.wait, nap);
-        const bool delivered = core.window.done(core.last_ticket) || core.peer_had_all();
-        status = waited == base::Status::ok && !delivered ? core.lost_or_closed() : waited;
-    }
-    core.say_goodbye();
+    const auto deliver = [&] {
+        // A peer that has closed reads nothing more, and its goodbye tells how far it has read.
+        const bool is_alive = core.link.peer() == connect::PeerState::alive;
+        return is_alive || core.closed_by_us ? core.deliver() : core.lost_or_closed();
+    };
+    const auto by_sleeper = [&](auto& is_over) {
+        core.waiting_for_room = true;
+        const base::Status waited = wait_alone(core, deadline, is_over);
+        core.waiting_for_room = core.wants_room = false;
+        return waited;
+    };
+    if (!core.closing.is_closing()) core.forget_room();
+    (void)core.link.peer_now();
+    const base::Status status = core.closing.close(
+        deliver, [&] { return core.peer_had_all(); }, [&] { return core.read_position(); },
+        by_sleeper, deadline, core.options.wait);
+    if (!core.closing.is_closed()) return status;
     core.ended_sending = core.ended_receiving = base::Status::closed;
     core.forget_room();
     core.note_plain();

@@ -11,8 +11,8 @@
 #include <utility>
 
 #include "millrace/base/clock.hpp"
-#include "millrace/base/peer_causality.hpp"
-#include "millrace/base/yielding.hpp"
+#include "millrace/base/detail/peer_causality.hpp"
+#include "millrace/base/detail/yielding.hpp"
 
 namespace millrace::message {
 
@@ -25,6 +25,7 @@ base::Status status_of(connect::PeerState peer) noexcept {
 void Channel::Core::take_consumed(std::uint64_t word) noexcept {
     // A peer that claims to have consumed what was never sent must not open the ring.
     if (consumed.take(word, writer.position()) == ring::News::impossible) {
+        closing.disbelieve();
         fail("the peer says that it consumed more than was sent");
     }
 }
@@ -81,6 +82,7 @@ base::Status Channel::Core::commit_apart_if_roomy(std::size_t size) noexcept {
 }
 
 base::Status Channel::Core::make_room(std::size_t size) noexcept {
+    if (closing.is_closing()) return base::Status::closed;
     show_now_and_then();
     if (readiness == nullptr) [[likely]]
         return find_room(size);
@@ -179,7 +181,7 @@ base::Status Channel::Core::lost_or_closed() noexcept {
 }
 
 std::string Channel::Core::cause_of_loss() const noexcept {
-    return try_text([&] { return ring::cause_of_loss(link, window); });
+    return try_text([&] { return end::cause_of_loss(link, window); });
 }
 
 void Channel::Core::become_copy() noexcept {
@@ -233,10 +235,11 @@ base::Status Channel::Core::send_close() noexcept {
     // What waits for others to be posted with has nothing more to wait for.
     end_batch();
     data_position = writer.position();
-    const base::Status status = reserve(0);
+    // Of who closes, nothing else is taken.
+    const base::Status status = closing.is_closing() ? find_room(0) : reserve(0);
     if (status != base::Status::ok) return status;
     // The peer may go as soon as it has read this frame, and answers nothing more then.
-    signal = ring::Signal::now;
+    signal = end::Signal::now;
     const base::Status posted = post(writer.commit(0, frame_close), counts.other_writes);
     if (posted == base::Status::ok) {
         ended_sending = base::Status::closed;
@@ -246,23 +249,31 @@ base::Status Channel::Core::send_close() noexcept {
     return posted;
 }
 
-void Channel::Core::say_goodbye() noexcept {
+base::Status Channel::Core::deliver() noexcept {
+    if (!closed_by_us) {
+        if (const base::Status status = send_close(); status != base::Status::ok) return status;
+    }
+    if (window.done(last_ticket)) return base::Status::ok;
+    // Only the close frame's completion says that everything was delivered.
+    const bool is_broken = window.reap() != base::Status::ok;
+    if (window.done(last_ticket)) return base::Status::ok;
+    if (!is_broken && link.peer() == connect::PeerState::alive) return base::Status::full;
+    // What was delivered before its end has completed by now.
+    (void)window.reap();
+    return window.done(last_ticket) ? base::Status::ok : lost_or_closed();
+}
+
+std::uint64_t Channel::Core::read_position() noexcept {
     Piece unread;
     (void)reader.look(unread);  // passes over what is no message
-    const std::uint64_t position = reader.position();
-    LastWords words;
-    std::memcpy(words.data(), &position, words.size());
-    link.say_goodbye(words);
+    return reader.position();
 }
 
 bool Channel::Core::peer_had_all() const noexcept {
-    const std::span<const std::byte> words = link.last_words();
-    if (words.size() != sizeof(LastWords)) return false;
-    std::uint64_t read = 0;
-    std::memcpy(&read, words.data(), words.size());
+    const std::optional<std::uint64_t> read = closing.peer_position();
     // Positions wrap; a peer that claims more harms nobody.
     const std::uint64_t sent = closed_by_us ? data_position : writer.position();
-    return static_cast<std::int64_t>(read - sent) >= 0;
+    return read.has_value() && static_cast<std::int64_t>(*read - sent) >= 0;
 }
 
 base::Status Channel::Core::found_none(Piece& piece) noexcept {
@@ -386,6 +397,7 @@ base::Status Channel::Core::end_receiving(Piece& piece) noexcept {
     if (reader.look(piece) == FrameReader::Look::closed) {
         ended_receiving = base::Status::closed;
     } else {
+        closing.disbelieve();
         fail("the peer wrote a frame that the protocol does not allow");
         ended_receiving = base::Status::peer_lost;
     }

@@ -19,23 +19,24 @@
 
 #include "incoming.hpp"
 #include "millrace/base/clock.hpp"
-#include "millrace/base/forks.hpp"
-#include "millrace/base/full_fence.hpp"
-#include "millrace/base/sole_use.hpp"
+#include "millrace/base/detail/forks.hpp"
+#include "millrace/base/detail/full_fence.hpp"
+#include "millrace/base/detail/sole_use.hpp"
 #include "millrace/base/statistics.hpp"
 #include "millrace/base/status.hpp"
 #include "millrace/connect/link.hpp"
 #include "millrace/connect/readiness.hpp"
+#include "millrace/end/closing.hpp"
+#include "millrace/end/counter.hpp"
+#include "millrace/end/send_window.hpp"
+#include "millrace/end/wake_up.hpp"
 #include "millrace/message/channel.hpp"
-#include "millrace/message/copy.hpp"
-#include "millrace/message/frame_reader.hpp"
-#include "millrace/message/frame_writer.hpp"
+#include "millrace/message/detail/copy.hpp"
+#include "millrace/message/detail/frame_reader.hpp"
+#include "millrace/message/detail/frame_writer.hpp"
 #include "millrace/message/transfer.hpp"
 #include "millrace/ring/carrier.hpp"
-#include "millrace/ring/counter.hpp"
 #include "millrace/ring/position.hpp"
-#include "millrace/ring/send_window.hpp"
-#include "millrace/ring/wake_up.hpp"
 #include "millrace/verbs/memory.hpp"
 #include "millrace/verbs/work_request.hpp"
 
@@ -43,11 +44,11 @@ namespace millrace::message {
 
 /// Registered memory that the peer reads and writes. One per end.
 struct ControlPage {
-    ring::WakeUpPage wake_up;
-    ring::CounterLine credit;    ///< PositionWord of what the peer consumed; it WRITEs it at times
-    ring::CounterLine consumed;  ///< PositionWord of what this end consumed; the peer READs it
-    ring::CounterLine landing;   ///< of our READ of the peer's `consumed`
-    ring::CounterLine read;      ///< PositionWord of the peer's READs, see rendezvous.hpp
+    end::WakeUpPage wake_up;
+    end::CounterLine credit;    ///< PositionWord of what the peer consumed; it WRITEs it at times
+    end::CounterLine consumed;  ///< PositionWord of what this end consumed; the peer READs it
+    end::CounterLine landing;   ///< of our READ of the peer's `consumed`
+    end::CounterLine read;      ///< PositionWord of the peer's READs, see rendezvous.hpp
 };
 
 /// Progress of one end, as the peer READs it: units of 64 bytes, sent in the upper half, consumed
@@ -78,9 +79,6 @@ struct Progress {
     }
 };
 
-/// The last words of an end: how far it has read, as the other counts what it sent.
-using LastWords = std::array<std::byte, sizeof(std::uint64_t)>;
-
 /// What each end tells the other at the beginning. Addresses are the sender's own.
 struct Facts {
     std::uint64_t ring_address = 0;
@@ -94,7 +92,7 @@ struct Facts {
     std::uint64_t max_peer_ring_bytes = 0;
     /// Of the frames that this end sends.
     std::uint64_t secret = 0;
-    /// This end would leave fences to who sleeps (ring/far_fence.hpp): if both would, they do.
+    /// This end would leave fences to who sleeps (end/far_fence.hpp): if both would, they do.
     std::uint64_t far_fences = 0;
     /// Transfer of what this end sends, and of what it receives. Who accepts says what it was asked
     /// for, or refuses.
@@ -134,7 +132,7 @@ struct Channel::Core {
     /// … and between two that let the device move on, where it is asked to carry messages.
     static constexpr std::uint64_t looks_between_polls = 7;
 
-    class ChannelSleeper final : public ring::Sleeper {
+    class ChannelSleeper final : public end::Sleeper {
       public:
         ChannelSleeper(Core& core)
             : Sleeper{core.link, core.window, core.page().wake_up, core.memory.region(),
@@ -286,9 +284,9 @@ struct Channel::Core {
         const std::size_t waiting = send_list == nullptr ? 0 : send_list->requests.size();
         return writer.position() - waiting * peer_slot;
     }
-    /// Goes on behind a slot that is sent. True: that SEND is to leave a completion, as it takes the
-    /// last slot: it is waited for, and where credit is loaded from the peer's memory no READ would
-    /// leave one.
+    /// Goes on behind a slot that is sent. True: that SEND is to leave a completion, as it takes
+    /// the last slot: it is waited for, and where credit is loaded from the peer's memory no READ
+    /// would leave one.
     [[nodiscard]] bool pass_sent() noexcept;
     [[nodiscard]] verbs::SendFlags flags_of_send(const Transmission& frame) const noexcept;
 
@@ -342,8 +340,11 @@ struct Channel::Core {
     void wake_peer() noexcept;
     void take_consumed(std::uint64_t word) noexcept;
     base::Status send_close() noexcept;
-    /// Says goodbye; the last words tell how far the peer's messages were read here.
-    void say_goodbye() noexcept;
+    /// Tries to bring everything, and the close frame, to the peer's ring. `full`: not yet.
+    base::Status deliver() noexcept;
+    /// How far the peer's messages were read here, which goes with the goodbye.
+    [[nodiscard]] std::uint64_t read_position() noexcept;
+    void say_goodbye() noexcept { closing.say_goodbye(read_position()); }
     /// True if the peer said goodbye, and had read every message of ours by then.
     [[nodiscard]] bool peer_had_all() const noexcept;
 
@@ -534,7 +535,8 @@ struct Channel::Core {
     verbs::RegisteredBuffer send_ring;       ///< none where frames are laid in the peer's ring
     std::shared_ptr<std::byte> peer_memory;  ///< … which is mapped here then
     connect::Link link;
-    ring::SendWindow window;
+    end::SendWindow window;
+    end::Closing closing{link, window};
     std::optional<ChannelSleeper> sleeper;
     std::unique_ptr<connect::Readiness> readiness;  ///< if a descriptor was asked for
 
@@ -550,7 +552,7 @@ struct Channel::Core {
     bool stores = false;        ///< frames are laid in the peer's ring
     bool has_ring = false;      ///< that the peer writes to
     bool is_not_plain = false;  ///< ended_receiving, or assembled_whole
-    ring::Bell bell;
+    end::Bell bell;
     bool fences_here = false;  ///< in one machine: the peer makes no far fences when it sleeps
     base::Status ended_sending = base::Status::ok;
     base::Status ended_receiving = base::Status::ok;
@@ -572,7 +574,7 @@ struct Channel::Core {
     std::uint64_t checkpoint_position = 0;
     std::uint64_t send_ring_address = 0;
     std::uint32_t max_inline = 0;
-    ring::Signal signal = ring::Signal::when_due;  ///< of what carries frames
+    end::Signal signal = end::Signal::when_due;  ///< of what carries frames
     verbs::RemoteAddress peer_ring{};
     verbs::RemoteAddress peer_page{};  ///< its ControlPage
     std::uint64_t awaited_read = 0;    ///< ticket; 0: none is
@@ -590,7 +592,7 @@ struct Channel::Core {
     Transmission gathered{};              ///< … those that are laid, and not posted yet
     std::unique_ptr<SendList> send_list;  ///< … by SEND; made by the first batch
     std::uint64_t secret = 0;             ///< of the frames that this end sends
-    ring::CounterPull pull;
+    end::CounterPull pull;
     bool waiting_for_room = false;
     bool lacks_room = false;  ///< the last attempt to send found none
     bool wants_room =
@@ -609,7 +611,7 @@ struct Channel::Core {
     std::uint32_t server_place = no_place;
     bool is_told = false;          ///< something has come that the server has not looked at
     std::uint64_t credit_due = 0;  ///< the peer is told of so many at a time
-    ring::CounterPush credit;
+    end::CounterPush credit;
     std::uint64_t current_at = 0;     ///< where it is what look() found last
     std::uint64_t current_bytes = 0;  ///< … of its payload
     bool current_is_last = true;      ///< … and it is the last piece of its message

@@ -14,7 +14,7 @@ base::Status Channel::Core::post_send(const Transmission& frame, std::uint64_t& 
     const bool is_last = pass_sent();
     ++counter;
     return window.post(verbs::Send{.from = {&slice, 1}, .flags = flags_of_send(frame)},
-                       is_last ? ring::Signal::now : signal);
+                       is_last ? end::Signal::now : signal);
 }
 
 bool Channel::Core::pass_sent() noexcept {

@@ -11,9 +11,9 @@
 #include <utility>
 
 #include "channel_core.hpp"
-#include "millrace/base/system_calls.hpp"
-#include "millrace/base/turn.hpp"
-#include "millrace/base/uncancelled.hpp"
+#include "millrace/base/detail/system_calls.hpp"
+#include "millrace/base/detail/turn.hpp"
+#include "millrace/base/detail/uncancelled.hpp"
 #include "millrace/base/wait.hpp"
 
 namespace millrace::message {

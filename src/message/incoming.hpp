@@ -19,7 +19,7 @@
 //
 // Receives that are posted, of its own queue pair: one for each credit; one, as a slot is counted
 // as consumed a moment before it is posted again; and those for events of who is asked to wake us
-// (ring/wake_up.hpp), which come in the same queue and take whichever is next. So a sender that
+// (end/wake_up.hpp), which come in the same queue and take whichever is next. So a sender that
 // keeps to its credits never finds the receiver not ready. One that does not is found out by the
 // number of frames that were not passed over, or waits for ever at its own queue pair.
 //
@@ -39,7 +39,7 @@
 #include <cstdint>
 
 #include "bounded_fifo.hpp"
-#include "millrace/ring/wake_up.hpp"
+#include "millrace/end/wake_up.hpp"
 #include "millrace/verbs/memory.hpp"
 #include "millrace/verbs/queue_pair.hpp"
 #include "millrace/verbs/work_request.hpp"
@@ -76,7 +76,7 @@ class Incoming {
     };
 
     /// Receives beside the credits.
-    static constexpr std::uint32_t beside = 1 + ring::Sleeper::receives;
+    static constexpr std::uint32_t beside = 1 + end::Sleeper::receives;
 
     /// Into `slots` of its own, of which `beside` are for others than the sender's credits.
     Incoming(verbs::QueuePair& queue_pair, const Slots& slots)

@@ -1,6 +1,6 @@
 // The words of a session, as they travel.
+#include "millrace/base/detail/random.hpp"
 #include "millrace/message/session.hpp"
-#include "millrace/base/random.hpp"
 
 #include <cstring>
 

@@ -13,12 +13,12 @@
 
 #include "channel_core.hpp"
 #include "lane/packet_setup.hpp"
+#include "millrace/base/detail/random.hpp"
 #include "millrace/base/error.hpp"
-#include "millrace/base/random.hpp"
 #include "millrace/connect/accepting.hpp"
 #include "millrace/connect/facts.hpp"
+#include "millrace/end/far_fence.hpp"
 #include "millrace/ring/detail/first_position.hpp"
-#include "millrace/ring/far_fence.hpp"
 #include "setup.hpp"
 #include "shared_receives.hpp"
 
@@ -87,7 +87,7 @@ connect::LinkOptions link_options(const ChannelOptions& options, const Service& 
             .service_version = service.version,
             .endpoint = options.endpoint,
             .max_send_requests = 128,
-            .max_receive_requests = ring::Sleeper::receives,
+            .max_receive_requests = end::Sleeper::receives,
             .max_send_slices = 1,
             .max_inline = 128,
             .admission = options.admission};
@@ -196,7 +196,7 @@ Channel::Core::Core(connect::Link connected, const ChannelOptions& chosen, const
         posting = Posting::two_writes;
     }
     if (options.posting.inlines) max_inline = link.queue_pair().capacity().max_inline_data;
-    if (!options.posting.signals_selectively) signal = ring::Signal::now;
+    if (!options.posting.signals_selectively) signal = end::Signal::now;
     secret = base::random_bits();
     if (is_told_of_events()) post_receives();
 }
@@ -243,7 +243,7 @@ bool Channel::Core::leaves_fences() noexcept {
     constexpr std::chrono::microseconds at_once{5};
     const bool sleeps_at_once =
         options.wait.sleep && options.wait.spin < at_once && options.wait.yield < at_once;
-    return !sleeps_at_once && ring::can_make_far_fences(link);
+    return !sleeps_at_once && end::can_make_far_fences(link);
 }
 
 Facts Channel::Core::facts() {
@@ -323,20 +323,20 @@ void Channel::Core::meet(const Facts& peer) {
     const bool far_fences = peer.far_fences != 0 && leaves_fences();
     fences_here = !far_fences && link.queue_pair().shares_memory();
     sleeper->connect_to(peer_page + offsetof(ControlPage, wake_up), far_fences);
-    bell = ring::Bell{window, page().wake_up, peer_page, far_fences};
+    bell = end::Bell{window, page().wake_up, peer_page, far_fences};
     page().wake_up.progress.store(Progress::pack(writer.position(), reader.position()));
     sent_half = Progress::pack(writer.position(), 0);
     // The peer READs `consumed` only when it has filled our ring, so after this exchange: it could
     // not know our position before, and a zero is no whole position.
     page().consumed.store(ring::PositionWord::pack(reader.position()));
-    credit = ring::CounterPush{window, peer_page + offsetof(ControlPage, credit),
-                               ring::PositionWord::pack(peer.first_position)};
+    credit = end::CounterPush{window, peer_page + offsetof(ControlPage, credit),
+                              ring::PositionWord::pack(peer.first_position)};
     credit.store_to(carrier.word(peer_page + offsetof(ControlPage, credit)));
     credited = told = peer.first_position;
     credit_due = std::max<std::uint64_t>(options.ring_bytes / 4, frame_alignment);
     credit_step = incoming.has_value() ? 0 : credit_due;
     has_ring = !incoming.has_value();
-    pull = ring::CounterPull{
+    pull = end::CounterPull{
         window, peer_page + offsetof(ControlPage, consumed),
         memory.slice(receive_bytes + offsetof(ControlPage, landing), sizeof(std::uint64_t))};
     pull.load_from(carrier.word(peer_page + offsetof(ControlPage, consumed)));

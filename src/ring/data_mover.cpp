@@ -9,8 +9,8 @@
 #include <sched.h>
 
 #include "millrace/base/deadline.hpp"
+#include "millrace/base/detail/system_calls.hpp"
 #include "millrace/base/signals.hpp"
-#include "millrace/base/system_calls.hpp"
 
 namespace millrace::ring::detail {
 

@@ -7,8 +7,8 @@
 #include "intake_pull.hpp"
 #include "intake_push1.hpp"
 #include "intake_push2.hpp"
+#include "millrace/base/detail/shared_lines.hpp"
 #include "millrace/base/error.hpp"
-#include "millrace/base/shared_lines.hpp"
 #include "receiver_sleep.hpp"
 
 #include <fmt/format.h>
@@ -35,13 +35,13 @@ Receiver<D>::Receiver(std::shared_ptr<connect::Endpoint> endpoint, connect::Link
                                                         : verbs::Access::local_write)},
       page_memory_{link.allocate_packed(sizeof(detail::ReceiverPage),
                                         verbs::Access::remote_write | verbs::Access::remote_read)},
-      link_{std::move(link)},
-      peer_memory_{PeerMemory::behind(link_, options.carrier, why_posted(D))},
-      window_{link_},
-      intake_{link_, terms_, ring_memory_} {
+      end_{std::move(link)},
+      peer_memory_{PeerMemory::behind(end_.link(), options.carrier, why_posted(D))},
+      intake_{end_.link(), terms_, ring_memory_} {
     if (intake_.broken()) {
         throw base::Error{
-            base::ErrorCode::resource_exhausted, "post the receives of a ring", link_.peer_name(),
+            base::ErrorCode::resource_exhausted, "post the receives of a ring",
+            end_.link().peer_name(),
             fmt::format("the queue pair takes fewer than {} receives", terms_.receive_pool),
             "choose a smaller pool"};
     }
@@ -61,7 +61,7 @@ Receiver<D>::Receiver(std::shared_ptr<connect::Endpoint> endpoint, connect::Link
     } else {
         sleeper_ = std::make_unique<FlagSleeper>(*this, page.wake, page_memory_.region());
     }
-    join_ = std::make_unique<detail::Join>(link_, design, options);
+    join_ = std::make_unique<detail::Join>(end_.link(), design, options);
     const Places mine{.ring = ring_memory_.remote(),
                       .page = page_memory_.remote(),
                       .credit = {},
@@ -80,8 +80,8 @@ Receiver<D>::Receiver(std::shared_ptr<connect::Endpoint> endpoint, connect::Link
 template <Design D>
     requires(check_design<D>())
 void Receiver<D>::join(const Places& theirs) {
-    const detail::Meeting met{.link = link_,
-                              .window = window_,
+    const detail::Meeting met{.link = end_.link(),
+                              .window = end_.window(),
                               .peer = peer_memory_,
                               .theirs = theirs,
                               .memory = page_memory_,
@@ -93,6 +93,7 @@ void Receiver<D>::join(const Places& theirs) {
     giver_.meet(met);
     front_.ring = ring_memory_.data();
     takes_lines_ = D.data == DataFlow::push1 && peer_memory_.stores() && base::readers_take_lines();
+    end_.sleep_by(*sleeper_);
     join_.reset();
 }
 
@@ -108,8 +109,7 @@ Status Receiver<D>::look_for_last_word() noexcept {
     } catch (const base::Error& error) {
         join_->fail(error);
     } catch (const std::exception&) {  // out of memory
-        ended_ = Status::peer_lost;
-        return ended_;
+        return end_.end(Status::peer_lost);
     }
     return join_->ended();
 }
@@ -121,7 +121,7 @@ Receiver<D>::~Receiver() = default;
 template <Design D>
     requires(check_design<D>())
 void Receiver<D>::become_copy() noexcept {
-    if (ended_ == Status::ok) ended_ = Status::peer_lost;
+    (void)end_.end(Status::peer_lost);
     // Positions are multiples of 8.
     front_.consumed = front_.arrived = front_.consumed + 1;
     tag_ = frame_tag(front_.consumed, terms_.secret);
@@ -137,20 +137,15 @@ void Receiver<D>::return_credit() noexcept {
 template <Design D>
     requires(check_design<D>())
 Status Receiver<D>::look() noexcept {
-    if (ended_ != Status::ok) return ended_;
+    if (end_.ended() != Status::ok) return end_.ended();
     if (const Status joined = try_join(); joined != Status::ok) [[unlikely]] {
-        if (joined != Status::empty) ended_ = joined;
-        return joined;
+        return joined == Status::empty ? joined : end_.end(joined);
     }
     if (!return_all()) giver_.settle(front_);
-    connect::PeerState peer = link_.peer();
-    if (peer == connect::PeerState::alive) {
-        // Over a broken queue pair nothing comes any more, and no credit goes: the producer may
-        // wait for it and post nothing that would tell it.
-        if (!window_.broken() && !intake_.broken()) return Status::empty;
-        peer = link_.peer_now();
-        if (peer == connect::PeerState::alive) peer = connect::PeerState::lost;
-    }
+    // Over a broken queue pair nothing comes any more, and no credit goes: the producer may wait
+    // for it and post nothing that would tell it.
+    const Status peer = end_.peer(intake_.broken());
+    if (peer == Status::ok) return Status::empty;
 
     // What the producer sent before its end may have arrived after the caller's look.
     if (!last_look_) {
@@ -158,35 +153,18 @@ Status Receiver<D>::look() noexcept {
         missing_until_ = base::Deadline::after(std::chrono::seconds{2});
         return Status::empty;
     }
-    if (peer == connect::PeerState::closed) {
-        std::uint64_t total = 0;
-        const std::span<const std::byte> words = link_.last_words();
-        if (words.size() == sizeof total) {
-            std::memcpy(&total, words.data(), sizeof total);
-            // It flushed before it said so. Its counters are gone with it; its word is here.
-            if (!intake_.end_at(total, front_)) disbelieve();
-            if (total == front_.consumed) {
-                ended_ = Status::closed;
-                return ended_;
-            }
-            if (!looks_at_marks && returns_what_is_consumed && front_.consumed != front_.arrived) {
-                return Status::empty;
-            }
-            // It flushed before it said so: the rest is on its way to this memory.
-            if (!missing_until_.expired()) return Status::empty;
+    const auto total = end_.peer_position();
+    if (peer == Status::closed && total.has_value()) {
+        // It flushed before it said so. Its counters are gone with it; its word is here.
+        if (!intake_.end_at(*total, front_)) disbelieve();
+        if (*total == front_.consumed) return end_.end(Status::closed);
+        if (!looks_at_marks && returns_what_is_consumed && front_.consumed != front_.arrived) {
+            return Status::empty;
         }
+        // It flushed before it said so: the rest is on its way to this memory.
+        if (!missing_until_.expired()) return Status::empty;
     }
-    ended_ = Status::peer_lost;
-    return ended_;
-}
-
-template <Design D>
-    requires(check_design<D>())
-int Receiver<D>::descriptor(std::chrono::nanoseconds spin) {
-    if (readiness_ == nullptr) {
-        readiness_ = std::make_unique<connect::Readiness>(link_.news(), spin);
-    }
-    return readiness_->descriptor();
+    return end_.end(Status::peer_lost);
 }
 
 template <Design D>
@@ -203,14 +181,14 @@ template <Design D>
     requires(check_design<D>())
 Status Receiver<D>::rest() noexcept {
     const bool joined = join_ == nullptr;
-    readiness_->end(parker());
+    end_.end_rest();
     looked_ = base::ticks();
     const Status status = look();
+    // A join changes the parker: then there is news in any case.
     if (status != Status::empty || joined != (join_ == nullptr)) {
-        readiness_->wake();
-    } else if (!readiness_->stays_awake(front_.consumed)) {
-        readiness_->rest(
-            parker(),
+        end_.wake();
+    } else if (!end_.stays_awake(front_.consumed)) {
+        end_.rest(
             [this, joined] {
                 return has_front() || look() != Status::empty || joined != (join_ == nullptr);
             },
@@ -247,7 +225,7 @@ void Receiver<D>::stand_back(const base::Deadline& deadline,
 template <Design D>
     requires(check_design<D>())
 bool Receiver<D>::advance() noexcept {
-    if (join_ != nullptr || window_.is_copy()) [[unlikely]]
+    if (join_ != nullptr || end_.window().is_copy()) [[unlikely]]
         return false;
     const bool asleep = waiting_ && sleeper_->waits_for_bell();
     if (!intake_.advance(front_, giver_, asleep)) disbelieve();
@@ -257,7 +235,7 @@ bool Receiver<D>::advance() noexcept {
 template <Design D>
     requires(check_design<D>())
 void Receiver<D>::ask_ahead() noexcept {
-    if (ended_ == Status::ok) (void)advance();
+    if (end_.ended() == Status::ok) (void)advance();
 }
 
 /// front_frame where it is known how far frames have arrived.
@@ -294,29 +272,26 @@ std::span<const std::byte> Receiver<D>::next_frame(bool& found) noexcept {
 template <Design D>
     requires(check_design<D>())
 void Receiver<D>::disbelieve() noexcept {
-    lied_to_ = true;
-    ended_ = Status::peer_lost;
+    (void)end_.disbelieve([] {
+        return std::string{
+            "the producer claims to have sent what cannot have been sent: its "
+            "program or its memory is damaged"};
+    });
 }
 
 template <Design D>
     requires(check_design<D>())
 std::string Receiver<D>::failure() const {
-    if (join_ != nullptr && !window_.is_copy()) return join_->failure();
-    if (!lied_to_) {
-        return ended_ != Status::peer_lost ? std::string{} : cause_of_loss(link_, window_);
-    }
-    return "the producer claims to have sent what cannot have been sent: its program or its "
-           "memory is damaged";
+    return join_ != nullptr && !end_.window().is_copy() ? join_->failure() : end_.failure();
 }
 
 template <Design D>
     requires(check_design<D>())
 void Receiver<D>::close() noexcept {
-    if (ended_ == Status::ok) {
-        link_.say_goodbye();
-        ended_ = Status::closed;
-        if (readiness_ != nullptr) readiness_->wake();
-    }
+    if (end_.ended() != Status::ok) return;
+    end_.say_goodbye(front_.consumed);
+    (void)end_.end(Status::closed);
+    end_.wake();
 }
 
 template <Design D>
@@ -329,7 +304,7 @@ ReceiverCounts Receiver<D>::counts() const noexcept {
             .data_reads = intake_.data_reads(),
             .receives = intake_.receives(),
             .events = giver_.events(),
-            .work_requests = window_.posted() + intake_.posted_elsewhere(),
+            .work_requests = end_.window().posted() + intake_.posted_elsewhere(),
             .sleeps = sleeper_->sleeps(),
             .wake_ups = sleeper_->woken(),
             .stood_back = stand_back_.times()};

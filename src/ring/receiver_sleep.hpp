@@ -13,7 +13,8 @@ template <Design D>
 class Receiver<D>::FlagSleeper final : public Sleeper {
   public:
     FlagSleeper(Receiver& receiver, WakeUpPage& own, const verbs::MemoryRegion& region)
-        : Sleeper{receiver.link_, receiver.window_, own, region}, receiver_{&receiver} {}
+        : Sleeper{receiver.end_.link(), receiver.end_.window(), own, region},
+          receiver_{&receiver} {}
 
     /// Whoever sleeps owes nothing: the producer may wait for this credit.
     void prepare() override {
@@ -46,24 +47,24 @@ class Receiver<D>::FlagSleeper final : public Sleeper {
 /// Sleeps for completions of the receives that data take.
 template <Design D>
     requires(check_design<D>())
-class Receiver<D>::ArrivalSleeper final : public detail::CompletionSleeper {
+class Receiver<D>::ArrivalSleeper final : public CompletionSleeper {
   public:
     explicit ArrivalSleeper(Receiver& receiver)
-        : detail::CompletionSleeper{receiver.link_, receiver.window_}, receiver_{&receiver} {}
+        : CompletionSleeper{receiver.end_.link(), receiver.end_.window()}, receiver_{&receiver} {}
 
     void prepare() override {
         receiver_->return_all();
-        detail::CompletionSleeper::prepare();
+        CompletionSleeper::prepare();
         receiver_->waiting_ = true;
         receiver_->looked_ = 0;  // as above
     }
     void woken(Rest from) override {
-        detail::CompletionSleeper::woken(from);
+        CompletionSleeper::woken(from);
         receiver_->looked_ = 0;
     }
     void retract() override {
         receiver_->waiting_ = false;
-        detail::CompletionSleeper::retract();
+        CompletionSleeper::retract();
     }
 
   protected:

@@ -12,7 +12,7 @@
 // What sends is the same Transmitter as without a mover.
 #pragma once
 
-#include "millrace/base/thread_bell.hpp"
+#include "millrace/base/detail/thread_bell.hpp"
 #include "millrace/ring/detail/data_mover.hpp"
 #include "millrace/ring/sender.hpp"
 
@@ -220,14 +220,6 @@ class Sender<D>::Moved final : public detail::MovedFlow, public base::StandingPa
 
 template <Design D>
     requires(check_design<D>())
-base::StandingParker& Sender<D>::parker() noexcept {
-    if (join_ != nullptr) return join_->parker();
-    if (moved_ != nullptr) return *moved_;
-    return out_.parker();
-}
-
-template <Design D>
-    requires(check_design<D>())
 std::unique_lock<std::mutex> Sender<D>::pause() const noexcept {
     if (moved_ == nullptr || moved_->mover() == nullptr) return {};
     return moved_->mover()->pause();
@@ -270,7 +262,7 @@ base::Status Sender<D>::flush_moved(const base::Deadline& deadline,
         return false;
     };
     const base::Status waited = wait(attempt, deadline, policy);
-    if (waited == base::Status::timed_out && readiness_ != nullptr) rest(attempt);
+    if (waited == base::Status::timed_out) rest(attempt);
     return waited != base::Status::ok ? waited : outcome;
 }
 

@@ -29,23 +29,24 @@ Sender<D>::Sender(std::shared_ptr<connect::Endpoint> endpoint, connect::Link lin
       terms_{agree(link, Role::producer, design, options, item, deadline)},
       page_memory_{link.allocate_packed(sizeof(detail::SenderPage),
                                         verbs::Access::remote_write | verbs::Access::remote_read)},
-      link_{std::move(link)},
-      peer_memory_{PeerMemory::behind(link_, options.carrier, why_posted(D))},
-      out_{link_, terms_, page_memory_, design, options} {
+      out_{std::move(link), terms_, page_memory_, design, options},
+      peer_memory_{PeerMemory::behind(out_.end().link(), options.carrier, why_posted(D))} {
+    connect::Link& its_link = out_.end().link();
     if (D.data == DataFlow::pull) {
-        ring_memory_ = link_.allocate(terms_.ring_bytes + mark_bytes, verbs::Access::remote_read);
+        ring_memory_ =
+            its_link.allocate(terms_.ring_bytes + mark_bytes, verbs::Access::remote_read);
         ring_ = ring_memory_.data();
     }
     if (D.data != DataFlow::pull && !(peer_memory_.stores() && design.mover == Mover::passive)) {
-        link_.reserve(terms_.ring_bytes + mark_bytes);  // see join()
+        its_link.reserve(terms_.ring_bytes + mark_bytes);  // see join()
     }
-    slices_ = std::clamp<std::size_t>(link_.queue_pair().capacity().max_send_sge, 1, max_slices);
+    slices_ = std::clamp<std::size_t>(its_link.queue_pair().capacity().max_send_sge, 1, max_slices);
     produced_ = room_end_ = terms_.initial;
     set_offset(0);
     if (batching_ == Batching::fixed) gather_ = terms_.batch_bytes;
 
     using detail::SenderPage;
-    join_ = std::make_unique<detail::Join>(link_, design, options);
+    join_ = std::make_unique<detail::Join>(its_link, design, options);
     const Places mine{
         .ring = D.data == DataFlow::pull ? ring_memory_.remote() : verbs::RemoteAddress{},
         .page = page_memory_.remote(offsetof(SenderPage, wake)),
@@ -71,7 +72,7 @@ void Sender<D>::join(const Places& theirs) {
         peer_ring_ = std::move(peer_ring);
         ring_ = peer_ring_.get();
     } else if (D.data != DataFlow::pull) {
-        ring_memory_ = link_.allocate(size + mark_bytes, verbs::Access::none);
+        ring_memory_ = out_.end().link().allocate(size + mark_bytes, verbs::Access::none);
         ring_ = ring_memory_.data();
     }
     set_offset(0);  // nothing was laid yet
@@ -83,10 +84,10 @@ void Sender<D>::join(const Places& theirs) {
         out_.moved();
         way_ = Way::moved;
         moved_ = std::make_unique<Moved>(*this);
-        if (readiness_ != nullptr) {
-            const std::array<int, 1> bell{moved_->descriptor()};
-            readiness_->turn_to(link_.news(), bell);
-        }
+        out_.end().sleep_by(*moved_);
+        if (out_.end().has_descriptor()) out_.end().watch(moved_->descriptor());
+    } else {
+        out_.end().sleep_by(out_.parker());
     }
     join_.reset();
 }
@@ -104,26 +105,17 @@ Status Sender<D>::look_for_last_word() noexcept {
         join_->fail(error);
     } catch (const std::exception&) {  // out of memory
         join_->fail(base::Error{base::ErrorCode::resource_exhausted, "set up a ring",
-                                link_.peer_name(), "out of memory", "free some"});
+                                link().peer_name(), "out of memory", "free some"});
     }
     return join_->ended();
 }
 
 template <Design D>
     requires(check_design<D>())
-Status Sender<D>::wait_to_join(const base::Deadline& deadline, const base::WaitPolicy& policy) {
-    if (join_ == nullptr) [[likely]]
-        return Status::ok;
-    end_rest();
-    connect::LinkParker parker{link_};
-    Status status = Status::empty;
-    const auto joined = [&] {
-        status = try_join();
-        return status != Status::empty;
-    };
-    const Status waited = base::wait_until(joined, deadline, policy, parker);
-    if (readiness_ != nullptr) readiness_->wake();
-    return waited == Status::ok ? status : waited;
+Status Sender<D>::wait_for_last_word(const base::Deadline& deadline,
+                                     const base::WaitPolicy& policy) {
+    return out_.end().wait_while(
+        Status::empty, [&] { return try_join(); }, deadline, policy);
 }
 
 template <Design D>
@@ -151,7 +143,7 @@ Sender<D>::~Sender() {
 template <Design D>
     requires(check_design<D>())
 void Sender<D>::become_copy() noexcept {
-    out_.become_copy();
+    (void)out_.end().end(Status::peer_lost);
     if (moved_ != nullptr) moved_->become_copy();
     way_ = Way::behind;
     set_room(0);
@@ -160,7 +152,7 @@ void Sender<D>::become_copy() noexcept {
 template <Design D>
     requires(check_design<D>())
 std::string Sender<D>::failure() const {
-    return join_ != nullptr && !out_.is_copy() ? join_->failure() : out_.failure();
+    return join_ != nullptr && !out_.end().window().is_copy() ? join_->failure() : out_.failure();
 }
 
 template <Design D>
@@ -193,13 +185,10 @@ Status Sender<D>::make_room(std::uint64_t bytes) noexcept {
     end_rest();
     const Status status = find_room(bytes);
     if (status == Status::full) ++full_returns_;
-    if (readiness_ != nullptr) [[unlikely]] {
-        if (status == Status::full) {
-            if (readiness_->stays_awake(produced_)) return status;
-            rest([&] { return find_room(bytes) != Status::full; });
-        } else {
-            readiness_->wake();
-        }
+    if (status != Status::full) {
+        out_.end().wake();
+    } else if (out_.end().has_descriptor() && !out_.end().stays_awake(produced_)) [[unlikely]] {
+        rest([&] { return find_room(bytes) != Status::full; });
     }
     return status;
 }
@@ -207,6 +196,7 @@ Status Sender<D>::make_room(std::uint64_t bytes) noexcept {
 template <Design D>
     requires(check_design<D>())
 Status Sender<D>::find_room(std::uint64_t bytes) noexcept {
+    if (out_.end().is_closing()) return Status::closed;
     if (const Status joined = try_join(); joined != Status::ok) [[unlikely]] {
         return joined == Status::empty ? Status::full : joined;
     }
@@ -247,13 +237,10 @@ Status Sender<D>::find_room(std::uint64_t bytes) noexcept {
 template <Design D>
     requires(check_design<D>())
 int Sender<D>::descriptor(std::chrono::nanoseconds spin) {
-    if (readiness_ == nullptr && moved_ != nullptr) {
-        const std::array<int, 1> bell{moved_->descriptor()};
-        readiness_ = std::make_unique<connect::Readiness>(bell, spin);
-    } else if (readiness_ == nullptr) {
-        readiness_ = std::make_unique<connect::Readiness>(link_.news(), spin);
+    if (moved_ != nullptr && !out_.end().has_descriptor()) {
+        out_.end().watch(moved_->descriptor());
     }
-    return readiness_->descriptor();
+    return out_.end().descriptor(spin);
 }
 
 template <Design D>
@@ -268,8 +255,7 @@ void Sender<D>::rest(Ready&& ready) noexcept {
                                                ? connect::Readiness::until_woken
                                                : base::Parker::slice;
     // A join changes the parker: then there is news in any case.
-    readiness_->rest(
-        parker(), [&] { return ready() || joined != (join_ == nullptr); }, limit);
+    out_.end().rest([&] { return ready() || joined != (join_ == nullptr); }, limit);
 }
 
 template <Design D>
@@ -410,9 +396,7 @@ template <Design D>
     requires(check_design<D>())
 Status Sender<D>::flush(const base::Deadline& deadline, const base::WaitPolicy& policy) {
     if (const Status joined = wait_to_join(deadline, policy); joined != Status::ok) {
-        if (joined == Status::timed_out && readiness_ != nullptr) {
-            rest([&] { return try_join() != Status::empty; });
-        }
+        if (joined == Status::timed_out) rest([&] { return try_join() != Status::empty; });
         return joined;
     }
     if (way_ == Way::moved) return flush_moved(deadline, policy);
@@ -451,24 +435,30 @@ Status Sender<D>::flush(const base::Deadline& deadline, const base::WaitPolicy& 
     if constexpr (Transmitter::completions_wake) out_.sleep_to_ask(asks);
     const Status waited = wait(attempt, deadline, policy);
     if constexpr (Transmitter::completions_wake) out_.sleep_to_ask(false);
-    if (waited == Status::timed_out && readiness_ != nullptr) rest(attempt);
+    if (waited == Status::timed_out) rest(attempt);
     return waited != Status::ok ? waited : outcome;
 }
 
 template <Design D>
     requires(check_design<D>())
 Status Sender<D>::close(const base::Deadline& deadline, const base::WaitPolicy& policy) {
-    if (way_ != Way::moved && join_ == nullptr && out_.ended() != Status::ok) return out_.ended();
-    const Status status = flush(deadline, policy);
-    if (status != Status::ok) return status;
-    if (moved_ != nullptr) moved_->leave();
-    const std::uint64_t total = produced_;
-    link_.say_goodbye(std::as_bytes(std::span{&total, 1}));
-    out_.closed();
+    End& end = out_.end();
     set_room(0);
-    if (readiness_ != nullptr) readiness_->wake();
+    const auto deliver = [&] {
+        const Status status = flush(deadline, policy);
+        const bool is_over = status != Status::timed_out && status != Status::cancelled;
+        if (is_over && moved_ != nullptr) moved_->leave();
+        return status;
+    };
+    const auto consumer_had_all = [&] {
+        return end.peer_position().value_or(terms_.initial) == produced_;
+    };
+    const Status status = end.close(
+        deliver, consumer_had_all, [&] { return produced_; }, deadline, policy);
+    if (!end.is_closed()) return status;
+    (void)end.end(Status::closed);
     if (way_ != Way::moved) way_ = Way::behind;
-    return Status::ok;
+    return status;
 }
 
 template <Design D>

@@ -13,13 +13,13 @@
 
 #include <fmt/format.h>
 
+#include "millrace/base/detail/name_hash.hpp"
+#include "millrace/base/detail/random.hpp"
 #include "millrace/base/error.hpp"
-#include "millrace/base/name_hash.hpp"
-#include "millrace/base/random.hpp"
 #include "millrace/ring/design_name.hpp"
+#include "millrace/ring/detail/end_names.hpp"
 #include "millrace/ring/detail/first_position.hpp"
 #include "millrace/ring/detail/space.hpp"
-#include "millrace/ring/far_fence.hpp"
 #include "millrace/ring/watermark.hpp"
 
 namespace millrace::ring {
@@ -250,7 +250,7 @@ Terms agree(connect::Link& link, Role role, Design design, const RingOptions& op
                   .batching = static_cast<std::uint8_t>(design.batching),
                   .mover = static_cast<std::uint8_t>(design.mover),
                   .in_order = static_cast<std::uint8_t>(link.writes_in_order() ? 1 : 0),
-                  .far_fences = static_cast<std::uint8_t>(can_make_far_fences(link) ? 1 : 0),
+                  .far_fences = static_cast<std::uint8_t>(end::can_make_far_fences(link) ? 1 : 0),
                   .receive_pool = options.receive_pool,
                   .batch = options.batch.value_or(0),
                   .own_transfer_queue = options.own_transfer_queue ? 1U : 0U,
@@ -370,9 +370,9 @@ Terms agree(connect::Link& link, Role role, Design design, const RingOptions& op
                           "choose another transfer notification, such as event"};
     }
     // The consumer's mover pulls by one of its own, too.
-    terms.second_queue = terms.own_transfer_queue ||
-                         (design.transfer == TransferNotification::pull &&
-                          design.mover == Mover::active);
+    terms.second_queue =
+        terms.own_transfer_queue ||
+        (design.transfer == TransferNotification::pull && design.mover == Mover::active);
     return terms;
 }
 

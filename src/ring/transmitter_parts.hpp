@@ -20,9 +20,8 @@ using base::Status;
 template <Design D>
 class TransmitterBase<D>::SpaceSleeper final : public Sleeper {
   public:
-    SpaceSleeper(TransmitterBase& sender, connect::Link& link, WakeUpPage& own,
-                 const verbs::MemoryRegion& region)
-        : Sleeper{link, sender.window_, own, region}, sender_{&sender} {}
+    SpaceSleeper(TransmitterBase& sender, WakeUpPage& own, const verbs::MemoryRegion& region)
+        : Sleeper{sender.end_.link(), sender.end_.window(), own, region}, sender_{&sender} {}
 
     void prepare() override {
         if (sender_->notice_window_) (void)sender_->notice_window_->reap();
@@ -44,16 +43,16 @@ class TransmitterBase<D>::SpaceSleeper final : public Sleeper {
 };
 
 template <Design D>
-TransmitterBase<D>::TransmitterBase(connect::Link& link, const Terms& terms,
+TransmitterBase<D>::TransmitterBase(connect::Link link, const Terms& terms,
                                     const verbs::RegisteredBuffer& memory, Design design,
                                     const RingOptions& options)
-    : terms_{&terms}, link_{&link}, window_{link} {
-    if (options.completions == Completions::events) window_.use_events(link.channel());
+    : terms_{&terms}, end_{std::move(link)} {
+    if (options.completions == Completions::events) end_.window().use_events(end_.link().channel());
     laid_ = intransit_ = transferred_ = covered_ = terms.initial;
     quarter_ = std::max<std::uint64_t>(terms.ring_bytes / 4, 1);
     // The end of each transfer is waited for.
     if (design.batching == Batching::dynamic || terms.own_transfer_queue) quarter_ = 1;
-    const std::size_t covers = std::bit_ceil(std::size_t{window_.slots()} + 1);
+    const std::size_t covers = std::bit_ceil(std::size_t{end_.window().slots()} + 1);
     covers_.resize(covers);
     cover_mask_ = covers - 1;
 
@@ -62,11 +61,11 @@ TransmitterBase<D>::TransmitterBase(connect::Link& link, const Terms& terms,
     page.credit.store(PositionWord::pack(terms.initial));
     page.transfer.store(PositionWord::pack(terms.initial));
     if constexpr (completions_wake) {
-        space_ = SpaceView<D.space>{link, memory.region(), offsetof(SenderPage, credits),
+        space_ = SpaceView<D.space>{end_.link(), memory.region(), offsetof(SenderPage, credits),
                                     page.taken, terms.initial};
-        sleeper_ = std::make_unique<CompletionSleeper>(link, window_);
+        sleeper_ = std::make_unique<CompletionSleeper>(end_.link(), end_.window());
     } else {
-        sleeper_ = std::make_unique<SpaceSleeper>(*this, link, page.wake, memory.region());
+        sleeper_ = std::make_unique<SpaceSleeper>(*this, page.wake, memory.region());
     }
 }
 
@@ -77,16 +76,17 @@ void TransmitterBase<D>::meet(const Places& theirs, PeerMemory& peer,
     const ibv_sge landing = memory.slice(offsetof(SenderPage, landing), sizeof(std::uint64_t));
     const verbs::RemoteAddress progress = theirs.page + offsetof(WakeUpPage, progress);
     peer_page_ = theirs.page;
-    bell_ = Bell{window_, page.wake, theirs.page, terms_->far_fences};
+    bell_ = Bell{end_.window(), page.wake, theirs.page, terms_->far_fences};
     if constexpr (!completions_wake) sleeper_->connect_to(theirs.page, terms_->far_fences);
 
     if constexpr (D.transfer == TransferNotification::push) {
         if (terms_->own_transfer_queue) {
-            notice_window_.emplace(link_->second_queue_pair(), link_->second_send_queue());
+            notice_window_.emplace(end_.link().second_queue_pair(),
+                                   end_.link().second_send_queue());
             if constexpr (completions_wake) sleeper_->reap_also(*notice_window_);
         }
-        CounterPush push{terms_->own_transfer_queue ? *notice_window_ : window_, theirs.transfer,
-                         PositionWord::pack(terms_->initial)};
+        CounterPush push{terms_->own_transfer_queue ? *notice_window_ : end_.window(),
+                         theirs.transfer, PositionWord::pack(terms_->initial)};
         push.store_to(peer.word(theirs.transfer));
         notice_ = TransferNotice<D.transfer>{std::move(push)};
     } else if constexpr (D.transfer == TransferNotification::pull) {
@@ -95,46 +95,25 @@ void TransmitterBase<D>::meet(const Places& theirs, PeerMemory& peer,
         notice_ = TransferNotice<D.transfer>{terms_->receive_pool};
     }
     if constexpr (D.space == SpaceNotification::pull) {
-        CounterPull pull{window_, progress, landing};
+        CounterPull pull{end_.window(), progress, landing};
         pull.load_from(peer.word(progress));
         space_ = SpaceView<D.space>{std::move(pull), terms_->initial, terms_->ring_bytes,
                                     options.refresh_above};
     } else if constexpr (D.space == SpaceNotification::push) {
         space_ = SpaceView<D.space>{page.credit, terms_->initial};
     }
-    if constexpr (asks_to_flush) progress_ = CounterPull{window_, progress, landing};
-}
-
-template <Design D>
-Status TransmitterBase<D>::end() noexcept {
-    if (ended_ == Status::ok) {
-        // The queue pair of a peer that closed breaks too: what it said last decides.
-        ended_ =
-            link_->peer_now() == connect::PeerState::closed ? Status::closed : Status::peer_lost;
-    }
-    return ended_;
+    if constexpr (asks_to_flush) progress_ = CounterPull{end_.window(), progress, landing};
 }
 
 template <Design D>
 Status TransmitterBase<D>::disbelieve() noexcept {
     // Nothing it says can be used any more, and to ask again would wait for ever.
-    lied_to_ = true;
-    ended_ = Status::peer_lost;
-    return ended_;
-}
-
-template <Design D>
-Status TransmitterBase<D>::look_at_peer() noexcept {
-    if (ended_ != Status::ok) return ended_;
-    if (link_->peer() == connect::PeerState::alive) return Status::ok;
-    return end();
-}
-
-template <Design D>
-Status TransmitterBase<D>::look_at_peer_now() noexcept {
-    if (ended_ != Status::ok) return ended_;
-    if (link_->peer_now() == connect::PeerState::alive) return Status::ok;
-    return end();
+    return end_.disbelieve([&] {
+        return fmt::format(
+            "the consumer claims to have consumed more than the {} bytes of ring that "
+            "were sent to it: its program or its memory is damaged",
+            intransit_ - terms_->initial);
+    });
 }
 
 template <Design D>
@@ -152,7 +131,8 @@ Status TransmitterBase<D>::look_for_space() noexcept {
 template <Design D>
 Status TransmitterBase<D>::ask_consumer() noexcept {
     if constexpr (asks_to_flush) {
-        if (progress_.start() == Status::peer_lost || window_.reap() != Status::ok) return end();
+        if (progress_.start() == Status::peer_lost || end_.window().reap() != Status::ok)
+            return lost();
         const Status looked = look_for_space();
         reap_transferred();
         return looked;
@@ -162,39 +142,26 @@ Status TransmitterBase<D>::ask_consumer() noexcept {
 }
 
 template <Design D>
-std::string TransmitterBase<D>::failure() const {
-    if (!lied_to_) {
-        return ended_ != Status::peer_lost
-                   ? std::string{}
-                   : cause_of_loss(*link_,
-                                   notice_window_ && !window_.broken() ? *notice_window_ : window_);
-    }
-    return fmt::format(
-        "the consumer claims to have consumed more than the {} bytes of ring that "
-        "were sent to it: its program or its memory is damaged",
-        intransit_ - terms_->initial);
-}
-
-template <Design D>
 void TransmitterBase<D>::reap_transferred() noexcept {
     if constexpr (D.data == DataFlow::pull) {
         transferred_ = space_.consumed();  // the consumer moves the data, and says how far it is
         return;
     }
-    while (cover_head_ != cover_tail_ && window_.done(covers_[cover_head_ & cover_mask_].ticket)) {
+    while (cover_head_ != cover_tail_ &&
+           end_.window().done(covers_[cover_head_ & cover_mask_].ticket)) {
         transferred_ = covers_[cover_head_++ & cover_mask_].position;
     }
 }
 
 template <Design D>
 Status TransmitterBase<D>::service() noexcept {
-    if (!reap()) return end();
+    if (!reap()) return lost();
     if (look_for_space() != Status::ok) [[unlikely]]
-        return ended_;
+        return ended();
     if (bell_.owes()) [[unlikely]]
         (void)bell_.ring();
     if (const Status status = tell(); status != Status::ok) return status;
-    return look_at_peer();
+    return end_.look();
 }
 
 template <Design D>
@@ -202,7 +169,7 @@ Status TransmitterBase<D>::refresh() noexcept {
     const std::uint64_t posted = space_.posted();
     const Status status = hushed() ? Status::ok : space_.refresh();
     if (D.data != DataFlow::pull && space_.posted() != posted) cover();
-    if (status == Status::peer_lost || window_.reap() != Status::ok) return end();
+    if (status == Status::peer_lost || end_.window().reap() != Status::ok) return lost();
     reap_transferred();
     const Status looked = look_for_space();  // a device that completes at once has answered already
     if constexpr (D.data == DataFlow::pull) reap_transferred();
@@ -241,24 +208,24 @@ bool TransmitterBase<D>::hushed() noexcept {
 
 template <Design D>
 Status TransmitterBase<D>::tell_counter() noexcept {
-    if (ended_ != Status::ok) return ended_;
+    if (ended() != Status::ok) return ended();
     if constexpr (D.transfer == TransferNotification::push) {
         const std::uint64_t before = notice_.posted();
         Status status;
         if (terms_->own_transfer_queue && D.data != DataFlow::pull) {
             // Another queue pair's WRITE may overtake data that are not known to have arrived.
-            if (!reap()) return end();
+            if (!reap()) return lost();
             status = notice_.tell(transferred_);
         } else {
             status = notice_.tell(intransit_);
             // Its completion says that all before it is done as well.
             if (D.data != DataFlow::pull && notice_.posted() != before) cover();
         }
-        if (status == Status::peer_lost) return end();
+        if (status == Status::peer_lost) return lost();
     } else if constexpr (D.data == DataFlow::pull) {
         (void)notice_.tell(intransit_);
     } else {
-        if (!reap()) return end();
+        if (!reap()) return lost();
         (void)notice_.tell(transferred_);
     }
     return Status::ok;
@@ -276,14 +243,15 @@ std::uint64_t TransmitterBase<D>::unit_at(std::uint64_t offset,
 template <Design D>
 Status TransmitterBase<D>::settle_in_flight() noexcept {
     if (covered_ != intransit_) {
-        const Status status = window_.post(verbs::Write{.from = {}, .to = peer_page_}, Signal::now);
-        if (status == Status::peer_lost) return end();
+        const Status status =
+            end_.window().post(verbs::Write{.from = {}, .to = peer_page_}, Signal::now);
+        if (status == Status::peer_lost) return lost();
         if (status == Status::ok) {
             ++settling_writes_;
             cover();
         }
     }
-    if (!reap()) return end();
+    if (!reap()) return lost();
     return tell();
 }
 
@@ -291,21 +259,22 @@ template <Design D>
 SenderCounts TransmitterBase<D>::counts() const noexcept {
     std::uint64_t receives = 0;
     if constexpr (completions_wake) receives = space_.receives_posted();
-    return {.intransit = intransit_ - terms_->initial,
-            .transferred =
-                (D.data == DataFlow::pull ? space_.consumed() : transferred_) - terms_->initial,
-            .credited = space_.consumed() - terms_->initial,
-            .data_writes = static_cast<const Self*>(this)->data_posted(),
-            .transfer_writes = notice_.posted(),
-            .space_reads = space_.posted() + progress_.posted(),
-            .settling_writes = settling_writes_,
-            .events = bell_.rung(),
-            .work_requests = window_.posted() + (notice_window_ ? notice_window_->posted() : 0),
-            .receives = receives,
-            .lazy_refreshes = lazy_refreshes_,
-            .forced_refreshes = forced_refreshes_,
-            .sleeps = sleeper_->sleeps(),
-            .wake_ups = sleeper_->woken()};
+    return {
+        .intransit = intransit_ - terms_->initial,
+        .transferred =
+            (D.data == DataFlow::pull ? space_.consumed() : transferred_) - terms_->initial,
+        .credited = space_.consumed() - terms_->initial,
+        .data_writes = static_cast<const Self*>(this)->data_posted(),
+        .transfer_writes = notice_.posted(),
+        .space_reads = space_.posted() + progress_.posted(),
+        .settling_writes = settling_writes_,
+        .events = bell_.rung(),
+        .work_requests = end_.window().posted() + (notice_window_ ? notice_window_->posted() : 0),
+        .receives = receives,
+        .lazy_refreshes = lazy_refreshes_,
+        .forced_refreshes = forced_refreshes_,
+        .sleeps = sleeper_->sleeps(),
+        .wake_ups = sleeper_->woken()};
 }
 
 }  // namespace millrace::ring::detail

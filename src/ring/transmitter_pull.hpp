@@ -11,10 +11,10 @@ namespace millrace::ring::detail {
 using base::Status;
 
 template <Design D>
-PullTransmitter<D>::PullTransmitter(connect::Link& link, const Terms& terms,
+PullTransmitter<D>::PullTransmitter(connect::Link link, const Terms& terms,
                                     const verbs::RegisteredBuffer& memory, Design design,
                                     const RingOptions& options)
-    : TransmitterBase<D>{link, terms, memory, design, options} {}
+    : TransmitterBase<D>{std::move(link), terms, memory, design, options} {}
 
 template <Design D>
 void PullTransmitter<D>::meet(const Places& theirs, PeerMemory& peer,
@@ -27,7 +27,7 @@ void PullTransmitter<D>::meet(const Places& theirs, PeerMemory& peer,
 
 template <Design D>
 Status PullTransmitter<D>::push(bool /*only_whole*/) noexcept {
-    if (this->ended_ != Status::ok) return this->ended_;
+    if (this->ended() != Status::ok) return this->ended();
     if (this->laid_ == this->intransit_) return this->tell();
     const bool wake = this->bell_.publish(this->laid_);
     this->intransit_ = this->laid_;
@@ -38,7 +38,7 @@ Status PullTransmitter<D>::push(bool /*only_whole*/) noexcept {
 
 template <Design D>
 Status PullTransmitter<D>::settle() noexcept {
-    if (!this->reap()) return this->end();
+    if (!this->reap()) return this->lost();
     return this->tell();
 }
 

@@ -13,10 +13,10 @@ namespace millrace::ring::detail {
 using base::Status;
 
 template <Design D>
-Push1Transmitter<D>::Push1Transmitter(connect::Link& link, const Terms& terms,
+Push1Transmitter<D>::Push1Transmitter(connect::Link link, const Terms& terms,
                                       const verbs::RegisteredBuffer& memory, Design design,
                                       const RingOptions& options)
-    : TransmitterBase<D>{link, terms, memory, design, options} {}
+    : TransmitterBase<D>{std::move(link), terms, memory, design, options} {}
 
 template <Design D>
 void Push1Transmitter<D>::meet(const Places& theirs, PeerMemory& peer,
@@ -26,7 +26,8 @@ void Push1Transmitter<D>::meet(const Places& theirs, PeerMemory& peer,
     TransmitterBase<D>::meet(theirs, peer, memory, options);
     if (ring == nullptr) return;  // in place: there is nothing to move
     this->ring_ = ring->data();
-    data_.set(ring->region(), theirs.ring, this->link_->queue_pair().capacity().max_inline_data);
+    data_.set(ring->region(), theirs.ring,
+              this->end_.link().queue_pair().capacity().max_inline_data);
     data_.set_zeros(this->terms_->ring_bytes);
     data_.store_to(std::move(peer_ring));
 }
@@ -36,7 +37,7 @@ Status Push1Transmitter<D>::failed(Status status, std::uint64_t bytes) noexcept 
     this->laid_ = this->intransit_;
     this->intransit_ -= bytes;
     this->sent_offset_ -= bytes;
-    return status == Status::full ? status : this->end();
+    return status == Status::full ? status : this->lost();
 }
 
 template <Design D>
@@ -55,14 +56,14 @@ Status Push1Transmitter<D>::push_gathered(verbs::Slices slices, std::uint64_t of
     Status status;
     const bool wake = this->bell_.publish(laid);
     if constexpr (D.transfer == TransferNotification::immediate) {
-        status =
-            data_.run_gathered_with_immediate(this->window_, slices, offset, immediate_of(laid));
+        status = data_.run_gathered_with_immediate(this->end_.window(), slices, offset,
+                                                   immediate_of(laid));
         if (status == Status::ok) this->notice_.sent(laid);
     } else {
-        status = data_.run_gathered(this->window_, slices, offset);
+        status = data_.run_gathered(this->end_.window(), slices, offset);
     }
     if (status == Status::full) return status;
-    if (status != Status::ok) return this->end();
+    if (status != Status::ok) return this->lost();
     this->laid_ = this->intransit_ = laid;
     this->sent_offset_ = offset + bytes;
     this->cover();
@@ -73,7 +74,7 @@ Status Push1Transmitter<D>::push_gathered(verbs::Slices slices, std::uint64_t of
 
 template <Design D>
 Status Push1Transmitter<D>::push(bool /*only_whole*/) noexcept {
-    if (this->ended_ != Status::ok) return this->ended_;
+    if (this->ended() != Status::ok) return this->ended();
     const Terms& terms = *this->terms_;
     if (terms.in_place) {
         shown(this->laid_);
@@ -83,7 +84,7 @@ Status Push1Transmitter<D>::push(bool /*only_whole*/) noexcept {
     bool refreshed = false;
     while (this->laid_ != this->intransit_) {
         if (this->sent_offset_ == size) this->sent_offset_ = 0;
-        if (this->look_for_space() != Status::ok) return this->ended_;
+        if (this->look_for_space() != Status::ok) return this->ended();
         const std::uint64_t used = this->intransit_ - this->consumed();
         const std::uint64_t limit = std::min(
             {terms.window_bytes - used, this->laid_ - this->intransit_, size - this->sent_offset_});
@@ -102,12 +103,12 @@ Status Push1Transmitter<D>::push(bool /*only_whole*/) noexcept {
         const bool wake = this->bell_.publish(this->intransit_ + run);
         const Status status = send_run(run, last);
         if (status == Status::full) break;
-        if (status != Status::ok) return this->end();
+        if (status != Status::ok) return this->lost();
         this->intransit_ += run;
         this->sent_offset_ += run;
         if (data_.stores()) {
             this->transferred_ = this->covered_ = this->intransit_;
-        } else if (this->window_.last_is_signaled()) {
+        } else if (this->end_.window().last_is_signaled()) {
             this->cover();
         }
         if (wake) (void)this->bell_.ring();
@@ -131,11 +132,12 @@ Status Push1Transmitter<D>::send_run(std::uint64_t run, std::uint64_t last) noex
         return Status::ok;
     } else {
         if (terms.in_order && !data_.stores()) {
-            return data_.run(this->window_, offset, bytes, signal);
+            return data_.run(this->end_.window(), offset, bytes, signal);
         }
         const std::uint64_t first = this->unit_at(offset, this->intransit_);
         const std::uint64_t mark = skips && first == run ? offset : offset + first - mark_bytes;
-        if (!data_.stores()) return data_.run_then_mark(this->window_, offset, bytes, mark, signal);
+        if (!data_.stores())
+            return data_.run_then_mark(this->end_.window(), offset, bytes, mark, signal);
         data_.copy_then_mark(offset, bytes, mark);
         return Status::ok;
     }

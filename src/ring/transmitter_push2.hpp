@@ -12,10 +12,10 @@ namespace millrace::ring::detail {
 using base::Status;
 
 template <Design D>
-Push2Transmitter<D>::Push2Transmitter(connect::Link& link, const Terms& terms,
+Push2Transmitter<D>::Push2Transmitter(connect::Link link, const Terms& terms,
                                       const verbs::RegisteredBuffer& memory, Design design,
                                       const RingOptions& options)
-    : TransmitterBase<D>{link, terms, memory, design, options} {}
+    : TransmitterBase<D>{std::move(link), terms, memory, design, options} {}
 
 template <Design D>
 void Push2Transmitter<D>::meet(const Places& theirs, PeerMemory& peer,
@@ -24,12 +24,12 @@ void Push2Transmitter<D>::meet(const Places& theirs, PeerMemory& peer,
                                std::shared_ptr<std::byte> /*peer_ring*/) {
     TransmitterBase<D>::meet(theirs, peer, memory, options);
     this->ring_ = ring->data();
-    data_ = Push2{this->window_, *ring, this->terms_->chunk_bytes};
+    data_ = Push2{this->end_.window(), *ring, this->terms_->chunk_bytes};
 }
 
 template <Design D>
 Status Push2Transmitter<D>::push(bool only_whole) noexcept {
-    if (this->ended_ != Status::ok) return this->ended_;
+    if (this->ended() != Status::ok) return this->ended();
     const Terms& terms = *this->terms_;
     bool refreshed = false;
     while (this->laid_ != this->intransit_) {
@@ -39,7 +39,7 @@ Status Push2Transmitter<D>::push(bool only_whole) noexcept {
         const std::uint64_t unit =
             terms.framed() ? this->unit_at(offset, this->intransit_) : terms.chunk_bytes;
         if (this->intransit_ - this->consumed() + unit > terms.window_bytes) {
-            if (this->look_for_space() != Status::ok) return this->ended_;
+            if (this->look_for_space() != Status::ok) return this->ended();
             if (this->intransit_ - this->consumed() + unit > terms.window_bytes) {
                 if (refreshed) break;
                 refreshed = true;
@@ -49,7 +49,7 @@ Status Push2Transmitter<D>::push(bool only_whole) noexcept {
             }
         }
         if (!data_.has_slots(unit / terms.chunk_bytes)) {
-            if (this->window_.broken()) return this->end();
+            if (this->end_.window().broken()) return this->lost();
             break;
         }
         const Signal signal = this->signal_for(this->intransit_ + unit);
@@ -65,10 +65,10 @@ Status Push2Transmitter<D>::push(bool only_whole) noexcept {
             const std::uint32_t length = frame_length(load_word(this->ring_ + offset));
             status = data_.run(offset, Frames<D>::sent_bytes(length), signal);
         }
-        if (status != Status::ok) return this->end();  // there were slots
+        if (status != Status::ok) return this->lost();  // there were slots
         this->intransit_ += unit;
         this->sent_offset_ += unit;
-        if (this->window_.last_is_signaled()) this->cover();
+        if (this->end_.window().last_is_signaled()) this->cover();
     }
     return this->tell();
 }

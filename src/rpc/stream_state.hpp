@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "millrace/base/status.hpp"
-#include "millrace/message/held_bytes.hpp"
+#include "millrace/message/detail/held_bytes.hpp"
 #include "millrace/message/server.hpp"
 #include "millrace/rpc/result.hpp"
 #include "server_state.hpp"

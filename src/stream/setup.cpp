@@ -13,7 +13,7 @@
 #include "millrace/base/error.hpp"
 #include "millrace/connect/accepting.hpp"
 #include "millrace/connect/facts.hpp"
-#include "millrace/ring/far_fence.hpp"
+#include "millrace/end/far_fence.hpp"
 #include "sizing.hpp"
 #include "socket_core.hpp"
 
@@ -128,7 +128,7 @@ connect::LinkOptions link_options(const SocketOptions& options) {
             .service_version = 4,
             .endpoint = options.endpoint,
             .max_send_requests = 256,
-            .max_receive_requests = ring::Sleeper::receives,
+            .max_receive_requests = end::Sleeper::receives,
             .max_send_slices = most_pieces,
             .max_inline = 128,
             .admission = options.admission};
@@ -155,7 +155,7 @@ Socket set_up(connect::Link link, const SocketOptions& options, const base::Dead
     const auto theirs = connect::facts_in<Facts>(told, attempt, link.peer_name());
     const Way way = way_to(link, std::chrono::microseconds{theirs.round_trip_us});
     auto core = std::make_unique<Socket::Core>(std::move(link), options, way);
-    core->link.say(connect::bytes_of(core->facts()));
+    core->end.link().say(connect::bytes_of(core->facts()));
     core->meet(theirs);
     return Socket{std::move(core)};
 }
@@ -212,9 +212,8 @@ Socket::Core::Core(connect::Link connected, const SocketOptions& asked, const Wa
       is_sized{wants_way(asked)},
       way{path},
       memory{allocate(connected, options)},
-      link{std::move(connected)},
-      window{link},
-      in_flight{window.slots()},
+      end{std::move(connected)},
+      in_flight{end.window().slots()},
       completions{std::size_t{options.sends} + options.receives},
       statistics{"byte stream", figures_of_streams} {
     std::byte* const behind_ring = memory.data() + ring_bytes_of(options);
@@ -224,8 +223,9 @@ Socket::Core::Core(connect::Link connected, const SocketOptions& asked, const Wa
     slots = IncomingSlots{first_slot, slot_count};
     own_page = new (behind_ring + slot_count * sizeof(Slot)) ControlPage{};
     sleeper.emplace(*this);
-    in_order = link.writes_in_order();
-    max_inline = link.queue_pair().capacity().max_inline_data;
+    end.sleep_by(*sleeper);
+    in_order = end.link().writes_in_order();
+    max_inline = end.link().queue_pair().capacity().max_inline_data;
 }
 
 Facts Socket::Core::facts() {
@@ -240,14 +240,14 @@ Facts Socket::Core::facts() {
             .adverts = options.adverts,
             .mode = static_cast<std::uint16_t>(options.mode),
             .type = static_cast<std::uint16_t>(options.type),
-            .far_fences = ring::can_make_far_fences(link) ? 1U : 0U,
+            .far_fences = end::can_make_far_fences(end.link()) ? 1U : 0U,
             .round_trip_us = static_cast<std::uint32_t>(way.round_trip.count())};
 }
 
 void Socket::Core::meet(const Facts& peer) {
     if (!possible(peer)) {
         throw base::Error{base::ErrorCode::protocol, "set up a byte stream",
-                          fmt::format("peer {}", link.peer_name()),
+                          fmt::format("peer {}", end.link().peer_name()),
                           fmt::format("it offers mode {}, a ring of {} bytes, {} slots and {} "
                                       "advertisements",
                                       peer.mode, peer.ring_bytes, peer.slots, peer.adverts),
@@ -255,7 +255,7 @@ void Socket::Core::meet(const Facts& peer) {
     }
     if (static_cast<Type>(peer.type) != options.type) {
         throw base::Error{base::ErrorCode::refused, "set up a byte stream",
-                          fmt::format("peer {}", link.peer_name()),
+                          fmt::format("peer {}", end.link().peer_name()),
                           fmt::format("its type is {}, and this side's {}",
                                       name_of(static_cast<Type>(peer.type)), name_of(options.type)),
                           "choose the same type on both sides"};
@@ -264,7 +264,7 @@ void Socket::Core::meet(const Facts& peer) {
     const std::optional<Mode> common = agreed(options.mode, theirs);
     if (!common.has_value()) {
         throw base::Error{base::ErrorCode::refused, "set up a byte stream",
-                          fmt::format("peer {}", link.peer_name()),
+                          fmt::format("peer {}", end.link().peer_name()),
                           fmt::format("its mode is {}, and this side's {}", name_of(theirs),
                                       name_of(options.mode)),
                           "choose the same mode on both sides, or leave one of them dynamic"};
@@ -278,7 +278,7 @@ void Socket::Core::meet(const Facts& peer) {
     peer_slot_address = peer_ring_address + peer.ring_bytes;
     peer_ring_bytes = peer.ring_bytes;
     peer_slot_mask = peer.slots - 1;
-    carrier = ring::PeerMemory::behind(link, options.carrier, {});
+    carrier = ring::PeerMemory::behind(end.link(), options.carrier, {});
     peer_memory = carrier.map(peer_ring_address, peer.ring_bytes + peer.slots * sizeof(Slot));
     stores = peer_memory != nullptr;
     peer_ring = peer_memory.get();
@@ -299,9 +299,9 @@ void Socket::Core::meet(const Facts& peer) {
     takes_ring_lines = takes_receives_lines && options.ring_bytes <= base::most_taken_bytes();
 
     const verbs::RemoteAddress peer_page{peer.control_address, peer.rkey};
-    const bool far_fences = peer.far_fences != 0 && ring::can_make_far_fences(link);
+    const bool far_fences = peer.far_fences != 0 && end::can_make_far_fences(end.link());
     sleeper->connect_to(peer_page + offsetof(ControlPage, wake_up), far_fences);
-    bell = ring::Bell{window, page().wake_up, peer_page, far_fences};
+    bell = end::Bell{end.window(), page().wake_up, peer_page, far_fences};
 }
 
 Listener Listener::listen(const connect::Address& address, SocketOptions options) {
@@ -342,11 +342,11 @@ void Connector::begin() {
     const std::unique_ptr<Measured> measured = std::move(way_);
     const Way way = way_to(measured->link, measured->round_trip.result());
     core_ = std::make_unique<Socket::Core>(std::move(measured->link), options_, way);
-    core_->link.say(connect::bytes_of(core_->facts()));
+    core_->end.link().say(connect::bytes_of(core_->facts()));
 }
 
 Socket Connector::finish(std::span<const std::byte> theirs) {
-    core_->meet(connect::facts_in<Facts>(theirs, attempt, core_->link.peer_name()));
+    core_->meet(connect::facts_in<Facts>(theirs, attempt, core_->end.link().peer_name()));
     return Socket{std::move(core_)};
 }
 
@@ -377,7 +377,7 @@ std::optional<Socket> Connector::try_connect() {
         connector_.await_beside(-1);
         begin();
     }
-    const auto theirs = core_->link.heard();
+    const auto theirs = core_->end.link().heard();
     if (!theirs.has_value()) return std::nullopt;
     return finish(*theirs);
 }
@@ -388,7 +388,7 @@ Socket Connector::wait(const base::Deadline& deadline) {
         if (wants_way(options_)) measure_round_trip(way_->link, way_->round_trip, deadline);
         begin();
     }
-    return finish(core_->link.hear(deadline));
+    return finish(core_->end.link().hear(deadline));
 }
 
 Socket connect(const connect::Address& address, SocketOptions options,

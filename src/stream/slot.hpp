@@ -23,7 +23,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "millrace/base/peer_causality.hpp"
+#include "millrace/base/detail/peer_causality.hpp"
 #include "millrace/ring/position.hpp"
 #include "wire.hpp"
 

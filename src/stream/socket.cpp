@@ -9,8 +9,8 @@
 
 #include <fmt/format.h>
 
+#include "millrace/base/detail/sole_use.hpp"
 #include "millrace/base/error.hpp"
-#include "millrace/base/sole_use.hpp"
 #include "socket_core.hpp"
 
 namespace millrace::stream {
@@ -19,23 +19,11 @@ namespace {
 
 using base::Status;
 
-/// How long close() waits for the goodbye of a peer whose queue pair is gone: it may be under way.
-constexpr std::chrono::seconds goodbye_patience{2};
-
 /// Waits until `attempt()` answers something else than `again`.
 template <class Attempt>
 Status wait_for(Socket::Core& core, Status again, const base::Deadline& deadline,
                 Attempt&& attempt) {
-    core.end_rest();
-    const connect::HeldReadiness held{core.readiness};
-    Status status = Status::ok;
-    const Status waited = base::wait_until(
-        [&] {
-            status = attempt();
-            return status != again;
-        },
-        deadline, core.options.wait, *core.sleeper);
-    return waited == Status::ok ? status : waited;
+    return core.end.wait_while(again, attempt, deadline, core.options.wait);
 }
 
 /// Asks `attempt()`; where it answers `again`, the descriptor is quiet until there is news. Who
@@ -43,30 +31,29 @@ Status wait_for(Socket::Core& core, Status again, const base::Deadline& deadline
 template <class Attempt>
 [[gnu::noinline]] Status try_or_rest(Socket::Core& core, Socket::Core::Awaited what, Status again,
                                      Attempt& attempt) {
-    core.end_rest();
+    core.end.end_rest();
     Status status = again;
     const auto finds = [&] {
         status = attempt();
-        if (status == again && core.ended == Status::ok) {
+        if (status == again && core.end.ended() == Status::ok) {
             core.look_around();
-            if (core.ended != Status::ok) status = attempt();
+            if (core.end.ended() != Status::ok) status = attempt();
         }
         return status != again;
     };
-    connect::Readiness& readiness = *core.readiness;
     try {
         if (finds()) {
-            readiness.wake();
-        } else if (!readiness.stays_awake(core.activity())) {
+            core.end.wake();
+        } else if (!core.end.stays_awake(core.activity())) {
             if (core.owes_news(what)) {
                 core.settle_news();
-                readiness.wake();
+                core.end.wake();
             } else {
-                readiness.rest(*core.sleeper, [&] { return finds() || core.owes_news(what); });
+                core.end.rest([&] { return finds() || core.owes_news(what); });
             }
         }
     } catch (...) {
-        readiness.wake();
+        core.end.wake();
         throw;
     }
     core.note_search(what, status == again);
@@ -75,58 +62,41 @@ template <class Attempt>
 
 template <class Attempt>
 Status try_now(Socket::Core& core, Socket::Core::Awaited what, Status again, Attempt&& attempt) {
-    if (core.readiness == nullptr) [[likely]]
+    if (!core.end.has_descriptor()) [[likely]]
         return attempt();
     return try_or_rest(core, what, again, attempt);
 }
 
-/// Where close() has to wait: ended means that the wait is over.
-bool is_delivered_or_over(Socket::Core& core) {
+/// `full`: something of this side has not reached the peer's memory yet.
+Status deliver(Socket::Core& core) {
     core.look();
-    return core.ended != Status::ok || core.all_delivered();
+    if (core.end.ended() == Status::ok) return core.all_delivered() ? Status::ok : Status::full;
+    // What was delivered is, though the peer has let go of its end since.
+    const bool is_true = core.connection->violation() == Violation::none;
+    return is_true && core.all_delivered() ? Status::ok : core.end.ended();
 }
 
 void begin_close(Socket::Core& core) {
+    // A peer that has gone takes nothing more; one that closed says how far it has read.
+    if (core.end.ended() == Status::ok && core.end.peer_now() != Status::ok) core.end_by_peer();
     core.shut_down();
-    // A peer that has closed takes nothing more, and its goodbye tells how far it has read.
-    if (core.ended == Status::ok && core.link.peer_now() == connect::PeerState::closed) {
-        core.end_by_peer();
-    }
 }
 
-/// A queue pair that failed may have failed because the peer closed meanwhile.
-bool may_hear_goodbye(Socket::Core& core) {
-    return core.ended == Status::peer_lost && core.connection->violation() == Violation::none &&
-           core.link.peer_now() == connect::PeerState::alive;
-}
-
-/// `status`: of the wait for delivery.
+/// After close(), whatever it answered.
 Status end_close(Socket::Core& core, Status status) {
-    if (core.ended != Status::ok) {
-        const bool said_goodbye = core.link.peer_now() == connect::PeerState::closed;
-        // What was delivered is, though the peer has let go of its end since.
-        const bool had_all = said_goodbye ? core.peer_had_all()
-                                          : core.connection->violation() == Violation::none &&
-                                                core.all_delivered();
-        status = had_all ? Status::ok : said_goodbye ? Status::closed : core.ended;
-    }
-    // Also of one that gave up: its peer shall not have to guess why nothing comes any more.
-    core.say_goodbye();
-    core.is_closed_here = true;
-    core.end(Status::closed);
+    if (!core.end.is_closed()) return status;
+    core.break_off(Status::closed);
     core.connection->break_off();
     core.act();
     core.show();
-    if (core.readiness != nullptr) {
-        core.end_rest();
-        core.readiness->wake();
-    }
+    core.end.end_rest();
+    core.end.wake();
     return status;
 }
 
 [[noreturn]] [[gnu::cold]] void refuse_thread(const Socket::Core& core) {
     base::refuse_second_thread(
-        "use a byte stream", fmt::format("peer {}", core.link.peer_name()),
+        "use a byte stream", fmt::format("peer {}", core.end.link().peer_name()),
         "let one thread at a time use a socket, or give each direction a socket");
 }
 
@@ -153,11 +123,11 @@ Socket::Socket(Socket&&) noexcept = default;
 Socket& Socket::operator=(Socket&&) noexcept = default;
 Socket::~Socket() = default;
 
-connect::Link& Socket::link() noexcept { return core_->link; }
-const std::string& Socket::peer_name() const noexcept { return core_->link.peer_name(); }
+connect::Link& Socket::link() noexcept { return core_->end.link(); }
+const std::string& Socket::peer_name() const noexcept { return core_->end.link().peer_name(); }
 std::string Socket::failure() const {
     const Call call{*core_};
-    return core_->why_failed;
+    return core_->end.failure();
 }
 
 // --- operations
@@ -213,11 +183,7 @@ std::uint64_t Socket::outstanding() const {
 int Socket::descriptor() {
     Core& core = *core_;
     const Call call{core};
-    if (core.readiness == nullptr) {
-        core.readiness =
-            std::make_unique<connect::Readiness>(core.link.news(), core.options.wait.spin);
-    }
-    return core.readiness->descriptor();
+    return core.end.descriptor(core.options.wait.spin);
 }
 
 // --- convenience
@@ -310,17 +276,9 @@ Status Socket::close(const base::Deadline& deadline) {
     Core& core = *core_;
     const Call call{core};
     begin_close(core);
-    Status status = Status::ok;
-    if (core.ended == Status::ok && !core.all_delivered()) {
-        status = wait_for(core, Status::empty, deadline,
-                          [&] { return is_delivered_or_over(core) ? Status::ok : Status::empty; });
-    }
-    if (may_hear_goodbye(core)) {
-        base::NapParker nap;
-        (void)base::wait_until([&] { return core.link.peer_now() != connect::PeerState::alive; },
-                               deadline.no_later_than(base::Clock::now() + goodbye_patience),
-                               core.options.wait, nap);
-    }
+    const Status status =
+        core.end.close([&] { return deliver(core); }, [&] { return core.peer_had_all(); },
+                       [&] { return core.arrived(); }, deadline, core.options.wait);
     return end_close(core, status);
 }
 
@@ -329,17 +287,11 @@ Status Socket::try_close() {
     const Call call{core};
     begin_close(core);
     const Status status = try_now(core, Core::Awaited::end, Status::full, [&] {
-        return is_delivered_or_over(core) ? Status::ok : Status::full;
+        return core.end.try_close([&] { return deliver(core); },
+                                  [&] { return core.peer_had_all(); },
+                                  [&] { return core.arrived(); });
     });
-    if (status != Status::ok) return status;
-    if (may_hear_goodbye(core)) {
-        if (!core.goodbye_due.has_value()) {
-            core.goodbye_due = base::Deadline::after(goodbye_patience);
-        }
-        // The descriptor is readable: that word is looked for by the clock.
-        if (!core.goodbye_due->expired()) return Status::full;
-    }
-    return end_close(core, Status::ok);
+    return end_close(core, status);
 }
 
 // --- facts
@@ -381,7 +333,7 @@ std::string Socket::explain() const {
     return fmt::format(
         "{}\nbyte stream{}: mode {}: bytes go {}; {} bytes of ring to receive into, {} to send "
         "into{}\ncarrier: {}, because {}; {}",
-        core.link.explain(), core.options.type == Type::seqpacket ? " of messages" : "",
+        core.end.link().explain(), core.options.type == Type::seqpacket ? " of messages" : "",
         name_of(core.mode), bytes, core.mode == Mode::direct ? 0 : core.options.ring_bytes,
         core.peer_ring_bytes,
         core.is_sized ? fmt::format("\nsizes not asked for are of {}", reason(core.way)) : "",

@@ -27,16 +27,15 @@
 #include "bounded_queue.hpp"
 #include "connection.hpp"
 #include "hold.hpp"
-#include "millrace/base/forks.hpp"
-#include "millrace/base/shared_lines.hpp"
-#include "millrace/base/sole_use.hpp"
+#include "millrace/base/detail/forks.hpp"
+#include "millrace/base/detail/shared_lines.hpp"
+#include "millrace/base/detail/sole_use.hpp"
 #include "millrace/base/statistics.hpp"
 #include "millrace/base/status.hpp"
 #include "millrace/connect/link.hpp"
-#include "millrace/connect/readiness.hpp"
+#include "millrace/end/end.hpp"
+#include "millrace/end/wake_up.hpp"
 #include "millrace/ring/carrier.hpp"
-#include "millrace/ring/send_window.hpp"
-#include "millrace/ring/wake_up.hpp"
 #include "millrace/stream/socket.hpp"
 #include "millrace/verbs/memory.hpp"
 #include "sizing.hpp"
@@ -47,7 +46,7 @@ namespace millrace::stream {
 
 /// Registered memory that the peer reads and writes. One per end, behind ring and slots.
 struct ControlPage {
-    ring::WakeUpPage wake_up;  ///< progress: messages sent
+    end::WakeUpPage wake_up;  ///< progress: messages sent
 };
 
 /// Of each end, for the other's messages; told to the peer. A small ring is that of an end that is
@@ -77,7 +76,7 @@ struct Facts {
     std::uint32_t adverts = 0;
     std::uint16_t mode = 0;
     std::uint16_t type = 0;
-    /// This end makes far fences (ring/far_fence.hpp): if both do, who sleeps makes them.
+    /// This end makes far fences (end/far_fence.hpp): if both do, who sleeps makes them.
     std::uint32_t far_fences = 0;
     /// Of the devices, as who connects has measured it (sizing.hpp); 0: nobody has.
     std::uint32_t round_trip_us = 0;
@@ -113,10 +112,11 @@ struct Socket::Core {
     /// Of the device: a transfer, its message, and what an end posts beside them.
     static constexpr std::uint32_t requests_at_once = 4;
 
-    class SocketSleeper final : public ring::Sleeper {
+    class SocketSleeper final : public end::Sleeper {
       public:
         SocketSleeper(Core& core)
-            : Sleeper{core.link, core.window, core.page().wake_up, core.memory.region()},
+            : Sleeper{core.end.link(), core.end.window(), core.page().wake_up,
+                      core.memory.region()},
               core_{&core} {}
         /// Whoever was woken looks around, as it may have been the peer's end that woke it: by the
         /// socket, which tells it once.
@@ -179,7 +179,7 @@ struct Socket::Core {
     [[nodiscard]] ControlPage& page() const noexcept { return *own_page; }
     /// Null: of another endpoint.
     [[nodiscard]] const Slice* if_registered_here(const Slice& slice) noexcept {
-        return slice.domain() == link.protection_domain().raw() ? &slice : nullptr;
+        return slice.domain() == end.link().protection_domain().raw() ? &slice : nullptr;
     }
 
     // --- the program
@@ -233,20 +233,19 @@ struct Socket::Core {
     /// Everything of this side has reached the peer's memory.
     [[nodiscard]] bool all_delivered() noexcept;
     /// True if the peer said goodbye, and had every byte of ours by then.
-    [[nodiscard]] bool peer_had_all() const noexcept;
-    void say_goodbye() noexcept;
+    [[nodiscard]] bool peer_had_all() const noexcept {
+        // A peer that claims more harms nobody.
+        return end.peer_position().value_or(0) >=
+               connection->sender().sequence() + connection->sender().unsent();
+    }
+    /// How much of the peer's stream has come here.
+    [[nodiscard]] std::uint64_t arrived() noexcept;
     /// The peer, or this side, is gone.
-    void end(base::Status how) noexcept;
-    /// ... and that is a failure: `why()` makes the sentence, which is left out if there is no
-    /// memory for it.
+    void break_off(base::Status how) noexcept;
     template <class Why>
-    void end_because(base::Status how, const Why& why) noexcept {
-        if (ended != base::Status::ok) return;
-        try {
-            why_failed = why();
-        } catch (const std::exception&) {
-        }
-        end(how);
+    void break_off_because(const Why& why) noexcept {
+        if (end.ended() != base::Status::ok) return;
+        break_off(end.fail(why));
     }
     void end_by_peer() noexcept;
     /// In a child made by fork. What it means is left to its first call: the program may have been
@@ -254,9 +253,9 @@ struct Socket::Core {
     void become_copy() noexcept { is_copy = true; }
     /// The first call there. The queue pair is the parent's, and goes on.
     [[gnu::cold]] void end_copy() noexcept;
-    [[nodiscard]] std::string cause_of_loss() const;
     [[nodiscard]] base::Status outcome(base::Status status) const noexcept {
-        return status == base::Status::peer_lost && ended != base::Status::ok ? ended : status;
+        return status == base::Status::peer_lost && end.ended() != base::Status::ok ? end.ended()
+                                                                                    : status;
     }
 
     // --- sleeping elsewhere
@@ -265,15 +264,14 @@ struct Socket::Core {
     enum class Awaited : std::uint8_t { completion, bytes, room, end };
     static constexpr std::size_t awaited_kinds = 4;
 
-    void end_rest() noexcept;
     /// Something may have come about outside of the call that looks for it.
     void tell_loop() noexcept;
     /// Another number, once somebody may find what was not there.
     [[nodiscard]] std::uint64_t news() const noexcept {
         const std::uint64_t events = slots.taken() + sends_done + sends_reported +
                                      (connection->sender().is_shut_down() ? 1 : 0) +
-                                     (ended != base::Status::ok ? 1 : 0);
-        return events << 1 | (window.free() >= requests_at_once ? 1 : 0);
+                                     (end.ended() != base::Status::ok ? 1 : 0);
+        return events << 1 | (end.window().free() >= requests_at_once ? 1 : 0);
     }
     void note_search(Awaited what, bool in_vain) noexcept {
         std::optional<std::uint64_t>& seen = searches[static_cast<std::size_t>(what)];
@@ -294,10 +292,10 @@ struct Socket::Core {
   private:
     [[nodiscard]] bool may_post() noexcept {
         if (in_flight.full()) return false;
-        return window.free() >= requests_at_once ||
-               (window.reap() == base::Status::ok && window.free() >= requests_at_once);
+        return end.window().free() >= requests_at_once ||
+               (end.window().reap() == base::Status::ok && end.window().free() >= requests_at_once);
     }
-    void put(const EncodedMessage& message, bool behind_write, ring::Signal signal) noexcept;
+    void put(const EncodedMessage& message, bool behind_write, end::Signal signal) noexcept;
     void perform(const Write& write) noexcept;
     void settle_with_others(std::uint32_t places) noexcept;
     void perform(const CopyOut& copy) noexcept;
@@ -310,9 +308,9 @@ struct Socket::Core {
         counts.taken_bytes += length;
     }
     void take_lines_of_receive(std::span<std::byte> into) noexcept;
-    void post_slot(const EncodedMessage& message, ring::Signal signal) noexcept;
+    void post_slot(const EncodedMessage& message, end::Signal signal) noexcept;
     template <class Request>
-    void post(Request request, ring::Signal signal) noexcept;
+    void post(Request request, end::Signal signal) noexcept;
     void report_sends() noexcept;
     void note_stall(bool could_post) noexcept;
     [[nodiscard]] bool ends_hold() noexcept;
@@ -368,11 +366,9 @@ struct Socket::Core {
     std::vector<Send> sends;                 ///< none before the first (prepare_to_send)
     std::vector<Receive> receives;           ///< likewise
     std::shared_ptr<std::byte> peer_memory;  ///< ring and slots of the peer, mapped here
-    connect::Link link;
-    ring::SendWindow window;
+    end::End end;
     ControlPage* own_page = nullptr;
     std::optional<SocketSleeper> sleeper;
-    std::unique_ptr<connect::Readiness> readiness;  ///< if a descriptor was asked for
     /// Those that found nothing last, each with the news() that it had seen.
     std::array<std::optional<std::uint64_t>, awaited_kinds> searches;
     std::optional<Connection> connection;
@@ -380,7 +376,7 @@ struct Socket::Core {
     Mode mode = Mode::dynamic;
     bool stores = false;   ///< messages, and bytes for the ring
     bool in_order = true;  ///< the bytes of one WRITE
-    /// Of the ring, and of receives, once they have been read (base/shared_lines.hpp).
+    /// Of the ring, and of receives, once they have been read (base/detail/shared_lines.hpp).
     bool takes_ring_lines = false;
     bool takes_receives_lines = false;
     std::uint64_t most_in_turns = 0;  ///< bytes of all open receives, about, at most lately
@@ -392,7 +388,7 @@ struct Socket::Core {
     std::uint64_t peer_ring_bytes = 0;
     std::uint64_t peer_slot_mask = 0;
     std::uint32_t max_inline = 0;
-    ring::Bell bell;
+    end::Bell bell;
     IncomingSlots slots;
 
     std::uint64_t messages_sent = 0;
@@ -427,10 +423,6 @@ struct Socket::Core {
 
     std::uint64_t empty_looks = 0;
     bool is_copy = false;  ///< this is a child made by fork, and no call has come since
-    base::Status ended = base::Status::ok;
-    bool is_closed_here = false;                ///< close() was called
-    std::optional<base::Deadline> goodbye_due;  ///< of a peer that try_close waits for
-    std::string why_failed;
     bool is_stalled = false;
     /// By this end itself; stats() adds what its parts count.
     struct Counts {

@@ -8,7 +8,7 @@
 
 #include <fmt/format.h>
 
-#include "millrace/base/copy_bytes.hpp"
+#include "millrace/base/detail/copy_bytes.hpp"
 
 namespace millrace::stream {
 
@@ -44,7 +44,7 @@ bool Socket::Core::lend(Send& send) noexcept {
         return true;
     } catch (const std::exception& error) {
         // Some of it may be in the peer's ring: it can neither be sent nor taken back.
-        end_because(Status::peer_lost, [&] {
+        break_off_because([&] {
             return fmt::format("what was to be sent cannot be lent to the device: {}",
                                error.what());
         });
@@ -61,7 +61,7 @@ RegistrationCache::Held Socket::Core::registered(std::span<std::byte> plain, ver
         region = options.registrations->find(plain, access, is_new);
     } else {
         region = std::make_shared<const verbs::MemoryRegion>(
-            link.protection_domain().register_memory(plain, access));
+            end.link().protection_domain().register_memory(plain, access));
     }
     ++(is_new ? counts.registrations : counts.registrations_kept);
     return region;
@@ -70,7 +70,7 @@ RegistrationCache::Held Socket::Core::registered(std::span<std::byte> plain, ver
 void Socket::Core::refuse_plain(const char* attempted) const {
     throw base::Error{base::ErrorCode::invalid_argument,
                       fmt::format("{} by a byte stream", attempted),
-                      fmt::format("peer {}", link.peer_name()),
+                      fmt::format("peer {}", end.link().peer_name()),
                       "the memory is not registered with the socket's endpoint, and SocketOptions::"
                       "registered_only asks for that",
                       "take a Slice of a stream::Buffer of that endpoint, or leave the option out"};
@@ -78,7 +78,7 @@ void Socket::Core::refuse_plain(const char* attempted) const {
 
 void Socket::Core::refuse_behind_a_read() const {
     throw base::Error{base::ErrorCode::invalid_argument, "receive by a byte stream",
-                      fmt::format("peer {}", link.peer_name()),
+                      fmt::format("peer {}", end.link().peer_name()),
                       "read_some or read_zero_copy has asked for the bytes that come next, and has "
                       "not read all of them: they would follow those of this receive",
                       "read until nothing of that is left, or receive alone in mode direct"};
@@ -87,7 +87,7 @@ void Socket::Core::refuse_behind_a_read() const {
 std::byte* Socket::Core::stage(std::size_t length) {
     if (copies == nullptr) {
         verbs::RegisteredBuffer memory =
-            link.protection_domain().allocate(staging_bytes, verbs::Access::none);
+            end.link().protection_domain().allocate(staging_bytes, verbs::Access::none);
         const Staging places{memory.data(), staging_bytes};
         copies = std::make_unique<Copies>(Copies{std::move(memory), places});
     }

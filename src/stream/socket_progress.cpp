@@ -10,39 +10,39 @@
 #include <fmt/format.h>
 
 #include "millrace/base/clock.hpp"
-#include "millrace/base/copy_bytes.hpp"
-#include "millrace/base/long_copy.hpp"
+#include "millrace/base/detail/copy_bytes.hpp"
+#include "millrace/base/detail/long_copy.hpp"
 
 namespace millrace::stream {
 
 using base::Status;
 
 void Socket::Core::take_messages() noexcept {
-    if (ended != Status::ok) return;
+    if (end.ended() != Status::ok) return;
     is_quiet = false;
     EncodedMessage message;
     do {
         slots.take(message);
         const Violation violation = connection->deliver(message.span());
         if (violation != Violation::none) [[unlikely]] {
-            end_because(Status::peer_lost,
-                        [&] {
-                            return violation == Violation::no_memory
+            (void)end.disbelieve([&] {
+                return violation == Violation::no_memory
                            ? std::string{"there is no memory to keep what the peer has said"}
                            : fmt::format("the peer broke the protocol of byte streams: {}",
                                          name_of(violation));
-                        });
+            });
+            break_off(Status::peer_lost);
             return;
         }
     } while (slots.has_next());
 }
 
 void Socket::Core::settle_writes() noexcept {
-    if (window.reap() != Status::ok) {
+    if (end.window().reap() != Status::ok) {
         end_by_peer();
         return;
     }
-    while (!in_flight.empty() && window.done(in_flight.front().ticket)) {
+    while (!in_flight.empty() && end.window().done(in_flight.front().ticket)) {
         const InFlight& written = in_flight.front();
         connection->written(written.places);
         hold.note_write(written.posted, base::ticks());
@@ -53,14 +53,14 @@ void Socket::Core::settle_writes() noexcept {
 
 void Socket::Core::act() noexcept {
     for (;;) {
-        const bool could_post = ended == Status::ok && may_post();
+        const bool could_post = end.ended() == Status::ok && may_post();
         const Action action = connection->next(could_post);
         if (const auto* const write = std::get_if<Write>(&action)) {
             perform(*write);
         } else if (const auto* const message = std::get_if<SendMessage>(&action)) {
             const bool is_last =
                 message->message.bytes[0] == static_cast<std::byte>(MessageKind::fin);
-            put(message->message, false, is_last ? ring::Signal::now : ring::Signal::when_due);
+            put(message->message, false, is_last ? end::Signal::now : end::Signal::when_due);
         } else if (const auto* const copy = std::get_if<CopyOut>(&action)) {
             perform(*copy);
         } else if (const auto* const sent = std::get_if<SendDone>(&action)) {
@@ -69,7 +69,7 @@ void Socket::Core::act() noexcept {
             perform(*received);
         } else {
             // What lies in the ring of a peer that is gone is still the program's.
-            const bool is_over = ended != Status::ok && !connection->is_broken() &&
+            const bool is_over = end.ended() != Status::ok && !connection->is_broken() &&
                                  (connection->violation() != Violation::none ||
                                   connection->receiver().buffered() == 0);
             if (is_over) {
@@ -80,7 +80,7 @@ void Socket::Core::act() noexcept {
             if (sends_reported != sends_added) report_sends();
             if (connection->sender().unsent() != 0) note_stall(could_post);
             lacked_requests = !could_post;
-            is_quiet = (could_post || ended != Status::ok) && !hold.is_running();
+            is_quiet = (could_post || end.ended() != Status::ok) && !hold.is_running();
             return;
         }
     }
@@ -89,7 +89,7 @@ void Socket::Core::act() noexcept {
 /// True: a send has waited long enough for an advertisement, and there is something to do.
 bool Socket::Core::ends_hold() noexcept {
     const Sender& sender = connection->sender();
-    if (!sender.is_awaiting() || ended != Status::ok) {
+    if (!sender.is_awaiting() || end.ended() != Status::ok) {
         hold.stop();
         return false;
     }
@@ -100,7 +100,7 @@ bool Socket::Core::ends_hold() noexcept {
 }
 
 void Socket::Core::perform(const Write& write) noexcept {
-    if (ended != Status::ok) return;
+    if (end.ended() != Status::ok) return;
     const Transfer& transfer = write.transfer;
     const std::span<const Piece> pieces = std::span{transfer.pieces}.first(transfer.piece_count);
     is_stalled = false;
@@ -115,12 +115,12 @@ void Socket::Core::perform(const Write& write) noexcept {
             }
             at += piece.length;
         }
-        put(write.notification, false, ring::Signal::when_due);
+        put(write.notification, false, end::Signal::when_due);
         settle_with_others(transfer.places);
         return;
     }
     if (transfer.length == 0) {
-        put(write.notification, false, ring::Signal::now);
+        put(write.notification, false, end::Signal::now);
         settle_with_others(transfer.places);
         return;
     }
@@ -137,15 +137,15 @@ void Socket::Core::perform(const Write& write) noexcept {
                       .to = transfer.direct ? verbs::RemoteAddress{transfer.address, transfer.key}
                                             : peer_ring_address + transfer.address,
                       .flags = is_small ? verbs::SendFlags::inlined : verbs::SendFlags::none},
-         stores ? ring::Signal::now : ring::Signal::when_due);
+         stores ? end::Signal::now : end::Signal::when_due);
     if (stores) {
         // A device that carries requests out at once has done so: its message needs no request.
-        in_flight.push({window.posted(), transfer.places, base::ticks()});
+        in_flight.push({end.window().posted(), transfer.places, base::ticks()});
         settle_writes();
-        put(write.notification, !in_flight.empty(), ring::Signal::now);
+        put(write.notification, !in_flight.empty(), end::Signal::now);
         return;
     }
-    put(write.notification, true, ring::Signal::now);
+    put(write.notification, true, end::Signal::now);
     // Not the last request, which may be the peer's event: that leaves no completion.
     in_flight.push({last_ticket, transfer.places, base::ticks()});
 }
@@ -160,8 +160,8 @@ void Socket::Core::settle_with_others(std::uint32_t places) noexcept {
 }
 
 void Socket::Core::put(const EncodedMessage& message, bool behind_write,
-                       ring::Signal signal) noexcept {
-    if (ended != Status::ok) return;
+                       end::Signal signal) noexcept {
+    if (end.ended() != Status::ok) return;
     const std::uint64_t index = messages_sent++ & peer_slot_mask;
     if (stores && !behind_write) {
         fill(peer_slots[index], message, messages_sent);
@@ -172,12 +172,12 @@ void Socket::Core::put(const EncodedMessage& message, bool behind_write,
         (void)bell.ring();  // without a request for it, it is owed
 }
 
-void Socket::Core::post_slot(const EncodedMessage& message, ring::Signal signal) noexcept {
+void Socket::Core::post_slot(const EncodedMessage& message, end::Signal signal) noexcept {
     Slot slot;
     fill(slot, message, messages_sent);
     const verbs::RemoteAddress to =
         peer_slot_address + ((messages_sent - 1) & peer_slot_mask) * sizeof(Slot);
-    const auto write = [&](std::size_t from, std::size_t length, ring::Signal when) {
+    const auto write = [&](std::size_t from, std::size_t length, end::Signal when) {
         const ibv_sge slice{reinterpret_cast<std::uint64_t>(&slot) + from,
                             static_cast<std::uint32_t>(length), 0};
         post(verbs::Write{.from = {&slice, 1}, .to = to + from, .flags = verbs::SendFlags::inlined},
@@ -186,17 +186,17 @@ void Socket::Core::post_slot(const EncodedMessage& message, ring::Signal signal)
     if (in_order) [[likely]] {
         write(0, sizeof(Slot), signal);
     } else {
-        write(0, offsetof(Slot, mark), ring::Signal::when_due);
+        write(0, offsetof(Slot, mark), end::Signal::when_due);
         write(offsetof(Slot, mark), sizeof slot.mark, signal);
     }
-    if (signal == ring::Signal::now) last_ticket = window.posted();
+    if (signal == end::Signal::now) last_ticket = end.window().posted();
 }
 
 template <class Request>
-void Socket::Core::post(Request request, ring::Signal signal) noexcept {
-    if (ended != Status::ok) return;
+void Socket::Core::post(Request request, end::Signal signal) noexcept {
+    if (end.ended() != Status::ok) return;
     ++counts.requests;
-    if (window.post(request, signal) != Status::ok) end_by_peer();
+    if (end.window().post(request, signal) != Status::ok) end_by_peer();
 }
 
 void Socket::Core::perform(const CopyOut& copy) noexcept {
@@ -273,11 +273,11 @@ void Socket::Core::look() noexcept {
 
 void Socket::Core::look_around() noexcept {
     if (shown != activity()) show();
-    if (ended != Status::ok) return;
+    if (end.ended() != Status::ok) return;
     // Whoever fell asleep since the last message has READ that nothing is new.
     if (bell.owes()) (void)bell.ring();
-    const bool broken = window.broken() || sleeper->broken();
-    if (!broken && link.peer() == connect::PeerState::alive) return;
+    const bool broken = end.window().broken() || sleeper->broken();
+    if (!broken && end.link().peer() == connect::PeerState::alive) return;
     end_by_peer();
     act();
 }

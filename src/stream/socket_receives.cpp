@@ -8,7 +8,7 @@
 #include <numeric>
 #include <utility>
 
-#include "millrace/base/copy_bytes.hpp"
+#include "millrace/base/detail/copy_bytes.hpp"
 
 namespace millrace::stream {
 
@@ -19,7 +19,7 @@ Status Socket::Core::receive(std::span<std::byte> into, const Slice* slice, std:
     if (into.empty()) return Status::empty;
     if (into.size() > longest_operation) return Status::too_large;
     if (open_receives == options.receives || !prepare_to_receive()) return Status::full;
-    if (connection->is_broken() && ended == Status::closed && !is_closed_here) {
+    if (connection->is_broken() && end.ended() == Status::closed && !end.is_closed()) {
         // It ends as one that was there when the peer closed: nobody has to know which came first.
         act();
         ++open_receives;
@@ -86,7 +86,7 @@ bool Socket::Core::prepare_to_receive() noexcept {
 Status Socket::Core::start_receive(std::span<std::byte> into, std::uint32_t rkey,
                                    const RegistrationCache::Held& region, std::uint64_t id,
                                    bool advertised, bool wait_all, bool is_internal) {
-    if (connection->is_broken()) return ended;
+    if (connection->is_broken()) return end.ended();
     const std::uint32_t index = free_receives.back();
     Receive& receive = receives[index];
     const Status status =
@@ -128,8 +128,9 @@ Status Socket::Core::start_read(std::span<std::byte> into) {
     Status status = Status::ok;
     if (mode == Mode::direct) {
         if (landing == nullptr) {
-            landing = std::make_unique<verbs::RegisteredBuffer>(
-                link.protection_domain().allocate(landing_bytes, verbs::Access::remote_write));
+            landing =
+                std::make_unique<verbs::RegisteredBuffer>(end.link().protection_domain().allocate(
+                    landing_bytes, verbs::Access::remote_write));
         }
         landed = landing->data();
         status = start_receive({landing->data(), landing->size()}, landing->region().rkey(),
@@ -209,7 +210,7 @@ Status Socket::Core::read_ring(std::span<std::byte> into, std::size_t& size) noe
     }
     look();
     if (connection->receiver().finished()) return Status::closed;
-    return connection->is_broken() ? ended : Status::empty;
+    return connection->is_broken() ? end.ended() : Status::empty;
 }
 
 /// `empty`: it goes on. Otherwise what came is in read_result, and landed_size, if it landed
@@ -260,7 +261,7 @@ Status Socket::Core::lend_ring() noexcept {
         return Status::ok;
     }
     if (connection->receiver().finished()) return Status::closed;
-    return connection->is_broken() ? ended : Status::empty;
+    return connection->is_broken() ? end.ended() : Status::empty;
 }
 
 Status Socket::Core::release(std::size_t size) noexcept {
@@ -293,8 +294,9 @@ void Socket::Core::end_read(std::span<std::byte> into) noexcept {
                 kept.assign(into.begin(), into.end());
                 receives[reading].data = landed = kept.data();
             } catch (const std::bad_alloc&) {
-                end_because(Status::peer_lost,
-                            [] { return "there is no memory for the beginning of a message"; });
+                break_off_because([] {
+                    return std::string{"there is no memory for the beginning of a message"};
+                });
                 connection->break_off();
                 act();
                 is_reading = false;

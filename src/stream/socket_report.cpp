@@ -9,15 +9,11 @@
 
 namespace millrace::stream {
 
-void Socket::Core::end_rest() noexcept {
-    if (readiness != nullptr) readiness->end(*sleeper);
-}
-
 void Socket::Core::tell_loop() noexcept {
     // A hold is over by the clock, which a descriptor at rest may not have.
-    if (readiness == nullptr || !(owes_news() || hold.is_running())) return;
-    end_rest();
-    readiness->wake();
+    if (!end.has_descriptor() || !(owes_news() || hold.is_running())) return;
+    end.end_rest();
+    end.wake();
 }
 
 bool Socket::Core::owes_news(std::optional<Awaited> but) const noexcept {

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <utility>
 
-#include "millrace/base/copy_bytes.hpp"
+#include "millrace/base/detail/copy_bytes.hpp"
 
 namespace millrace::stream {
 
@@ -18,7 +18,7 @@ Status Socket::Core::send(std::span<const std::byte> from, const Slice* slice, s
     const bool is_plain = slice == nullptr && !from.empty();
     if (is_plain && options.registered_only) refuse_plain("send");
     step();
-    if (ended != Status::ok) return ended;
+    if (end.ended() != Status::ok) return end.ended();
     if (connection->sender().is_shut_down()) return Status::closed;
     if (open_sends == options.sends || !prepare_to_send()) return Status::full;
     // Behind one that is staged when it is posted, none is staged before: see Staging.
@@ -92,7 +92,7 @@ Status Socket::Core::write_some(std::span<const std::byte> from, std::size_t& si
     size = 0;
     if (from.empty() && !keeps_messages()) return Status::empty;
     look();
-    if (ended != Status::ok) return ended;
+    if (end.ended() != Status::ok) return end.ended();
     const Sender& sender = connection->sender();
     if (sender.is_shut_down()) return Status::closed;
     if (!prepare_to_send()) return Status::full;
@@ -105,9 +105,10 @@ Status Socket::Core::write_some(std::span<const std::byte> from, std::size_t& si
     if (keeps_messages()) {
         if (length > longest_copied_message()) return Status::too_large;
         // Where the ring ends in between, two transfers, and twice may_post()'s requests.
-        can_go = can_go && (sender.adverts() != 0 ||
-                            (length + message_mark_bytes <= sender.room() &&
-                             connection->credits().transfer_allowed(2) && window.free() >= 8));
+        can_go =
+            can_go && (sender.adverts() != 0 ||
+                       (length + message_mark_bytes <= sender.room() &&
+                        connection->credits().transfer_allowed(2) && end.window().free() >= 8));
     } else {
         can_go = can_go && sender.next_room() != 0;
         length = std::min<std::uint64_t>(length, sender.next_room());
@@ -133,7 +134,7 @@ Status Socket::Core::write_some(std::span<const std::byte> from, std::size_t& si
     act();
     tell_loop();
     size = length;
-    return ended == Status::ok ? Status::ok : ended;
+    return end.ended() == Status::ok ? Status::ok : end.ended();
 }
 
 /// That write_some takes.

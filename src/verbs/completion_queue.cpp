@@ -11,8 +11,8 @@
 #include <fmt/format.h>
 
 #include "failure.hpp"
+#include "millrace/base/detail/uncancelled.hpp"
 #include "millrace/base/log.hpp"
-#include "millrace/base/uncancelled.hpp"
 #include "millrace/verbs/device.hpp"
 #include "parents_objects.hpp"
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "millrace/base/clock.hpp"
-#include "millrace/base/forks.hpp"
+#include "millrace/base/detail/forks.hpp"
 
 namespace millrace::verbs {
 namespace {

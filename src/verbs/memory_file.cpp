@@ -16,9 +16,9 @@
 #include <new>
 #include <utility>
 
+#include "millrace/base/detail/own_mappings.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/log.hpp"
-#include "millrace/base/own_mappings.hpp"
 #include "millrace/base/standard_streams.hpp"
 
 namespace millrace::verbs {

@@ -7,7 +7,7 @@
 #include <map>
 #include <mutex>
 
-#include "millrace/base/forks.hpp"
+#include "millrace/base/detail/forks.hpp"
 
 namespace millrace::verbs {
 namespace {

@@ -31,8 +31,8 @@ const std::vector<Contestant>& named_contestants() {
         {"space push2", ContestantKind::queue, space_push2, 64, most_credit_parts},
         {"batching", ContestantKind::queue, batching},
         {"data mover", ContestantKind::queue, data_mover},
-        {"basic, events", ContestantKind::queue, ring::design_1, 64, 8, ring::Completions::events},
-        {"batching, events", ContestantKind::queue, batching, 64, 8, ring::Completions::events},
+        {"basic, events", ContestantKind::queue, ring::design_1, 64, 8, end::Completions::events},
+        {"batching, events", ContestantKind::queue, batching, 64, 8, end::Completions::events},
         {"socket", ContestantKind::socket},
         {"raw write", ContestantKind::raw_write},
     };

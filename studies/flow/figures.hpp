@@ -11,7 +11,7 @@
 
 #include "bench/flow/measure_flow.hpp"
 #include "millrace/ring/design.hpp"
-#include "millrace/ring/send_window.hpp"
+#include "millrace/end/send_window.hpp"
 
 namespace millrace::bench {
 
@@ -25,7 +25,7 @@ struct Contestant {
     std::uint32_t receive_pool = 64;
     std::uint32_t credit_parts = 8;
     /// Of the producer. The work's Basic and Batching asked the kernel (section 6.4).
-    ring::Completions completions = ring::Completions::polled;
+    end::Completions completions = end::Completions::polled;
 };
 /// Throws base::Error for an unknown key. "point/<design>" is a point of the design space.
 [[nodiscard]] Contestant contestant_of(std::string_view key);

@@ -29,12 +29,13 @@ const std::map<std::string, std::set<std::string>>& may_use() {
         {"cm", {"base", "soft", "cm"}},
         {"verbs", {"base", "soft", "verbs"}},
         {"connect", {"base", "verbs", "connect"}},
-        {"ring", {"base", "verbs", "connect", "ring"}},
-        {"flow", {"base", "verbs", "connect", "ring", "flow"}},
-        {"message", {"base", "verbs", "connect", "ring", "message"}},
-        {"stream", {"base", "verbs", "connect", "ring", "stream"}},
-        {"rpc", {"base", "verbs", "connect", "ring", "message", "rpc"}},
-        {"kv", {"base", "verbs", "connect", "ring", "message", "kv"}},
+        {"end", {"base", "verbs", "connect", "end"}},
+        {"ring", {"base", "verbs", "connect", "end", "ring"}},
+        {"flow", {"base", "verbs", "connect", "end", "ring", "flow"}},
+        {"message", {"base", "verbs", "connect", "end", "ring", "message"}},
+        {"stream", {"base", "verbs", "connect", "end", "ring", "stream"}},
+        {"rpc", {"base", "verbs", "connect", "end", "ring", "message", "rpc"}},
+        {"kv", {"base", "verbs", "connect", "end", "ring", "message", "kv"}},
         {"ibverbs", {"base", "soft", "cm", "ibverbs"}},  // the drop-in beside the house
     };
     return rules;

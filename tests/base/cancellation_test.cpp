@@ -11,8 +11,8 @@
 #include <thread>
 #include <vector>
 
-#include "millrace/base/thread_bell.hpp"
-#include "millrace/base/turn.hpp"
+#include "millrace/base/detail/thread_bell.hpp"
+#include "millrace/base/detail/turn.hpp"
 #include "millrace/base/wait.hpp"
 #include "support/readable.hpp"
 

@@ -2,7 +2,7 @@
 // wait as wait_until does, and programs that compute. What is judged is how many waits slept, how
 // many offers were made, and when. tests/mutants makes mistakes in contention.cpp and plays it,
 // too.
-#include "millrace/base/contention.hpp"
+#include "millrace/base/detail/contention.hpp"
 
 #include <algorithm>
 #include <cstdint>

@@ -1,5 +1,5 @@
 // Who takes the processors that a process's threads offer, and waits that go by it.
-#include "millrace/base/contention.hpp"
+#include "millrace/base/detail/contention.hpp"
 
 #include <atomic>
 #include <cstdint>

@@ -1,6 +1,6 @@
 // Copies between addresses that lie in any way to each other: the right bytes, and no others. How
 // fast is not asked here.
-#include "millrace/base/copy_bytes.hpp"
+#include "millrace/base/detail/copy_bytes.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Long copies: the right bytes by both ways, and which way is taken.
-#include "millrace/base/long_copy.hpp"
+#include "millrace/base/detail/long_copy.hpp"
 
 #include <gtest/gtest.h>
 

@@ -10,7 +10,7 @@
 #include <memory>
 
 #include "millrace/base/clock.hpp"
-#include "millrace/base/contention.hpp"
+#include "millrace/base/detail/contention.hpp"
 #include "millrace/base/placement.hpp"
 #include "millrace/base/wait.hpp"
 

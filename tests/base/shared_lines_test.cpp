@@ -1,5 +1,5 @@
 // Lines that a reader takes: which of them are stored to, and that nothing is changed.
-#include "millrace/base/shared_lines.hpp"
+#include "millrace/base/detail/shared_lines.hpp"
 
 #include <gtest/gtest.h>
 

@@ -4,7 +4,7 @@
 #include <atomic>
 #include <thread>
 
-#include "millrace/base/thread_bell.hpp"
+#include "millrace/base/detail/thread_bell.hpp"
 #include "millrace/base/wait.hpp"
 #include "support/readable.hpp"
 

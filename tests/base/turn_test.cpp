@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-#include "millrace/base/turn.hpp"
+#include "millrace/base/detail/turn.hpp"
 #include "support/forked.hpp"
 
 namespace millrace::base {

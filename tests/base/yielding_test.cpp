@@ -1,5 +1,5 @@
 // When a poller offers its processor to others.
-#include "millrace/base/yielding.hpp"
+#include "millrace/base/detail/yielding.hpp"
 
 #include <chrono>
 #include <cstdlib>
@@ -7,8 +7,8 @@
 #include <gtest/gtest.h>
 
 #include "millrace/base/clock.hpp"
+#include "millrace/base/detail/system_calls.hpp"
 #include "millrace/base/error.hpp"
-#include "millrace/base/system_calls.hpp"
 #include "millrace/base/wait.hpp"
 
 namespace millrace::base {

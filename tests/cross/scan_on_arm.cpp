@@ -7,7 +7,7 @@
 #include <random>
 #include <vector>
 
-#include "millrace/message/mailbox_scan.hpp"
+#include "millrace/message/detail/mailbox_scan.hpp"
 
 using namespace millrace::message;
 

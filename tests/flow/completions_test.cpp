@@ -12,7 +12,7 @@
 
 #include "flow/any_ends.hpp"
 #include "flow/ends.hpp"
-#include "millrace/base/system_calls.hpp"
+#include "millrace/base/detail/system_calls.hpp"
 #include "millrace/ring/design_name.hpp"
 #include "millrace/ring/every_design.hpp"
 
@@ -32,7 +32,7 @@ class CompletionEvents : public testing::TestWithParam<ring::Design> {
 
     void join_ends(ring::Design design, const Options& options) {
         Options of_consumer = options;
-        of_consumer.ring.completions = ring::Completions::polled;
+        of_consumer.ring.completions = end::Completions::polled;
         Listener listener =
             Listener::listen(test::unique_address(), test::with_endpoint(of_consumer));
         std::thread other{[&] {
@@ -68,12 +68,12 @@ class CompletionEvents : public testing::TestWithParam<ring::Design> {
 };
 
 TEST_P(CompletionEvents, BringEveryItemInOrder) {
-    join_ends(GetParam(), {.ring = {.capacity = 8, .completions = ring::Completions::events}});
+    join_ends(GetParam(), {.ring = {.capacity = 8, .completions = end::Completions::events}});
     exchange(1000);
 }
 
 TEST_P(CompletionEvents, DoNotLeaveASleeperAsleep) {
-    join_ends(GetParam(), {.ring = {.capacity = 2, .completions = ring::Completions::events},
+    join_ends(GetParam(), {.ring = {.capacity = 2, .completions = end::Completions::events},
                            .wait = base::WaitPolicy::blocking()});
     exchange(300);
 }
@@ -101,7 +101,7 @@ INSTANTIATE_TEST_SUITE_P(Points, CompletionEvents, testing::ValuesIn(every_point
 
 struct CompletionsOfDesign1 : CompletionEvents {
     /// System calls of this thread for each of some items that nobody takes meanwhile.
-    double calls_per_item(ring::Completions completions) {
+    double calls_per_item(end::Completions completions) {
         constexpr std::uint64_t items = 1000;
         join_ends(ring::design_1, {.ring = {.capacity = 4096,
                                             .completions = completions,
@@ -115,9 +115,9 @@ struct CompletionsOfDesign1 : CompletionEvents {
 };
 
 TEST_F(CompletionsOfDesign1, CostASystemCallForEachItemByEventsAndNoneWhenPolled) {
-    EXPECT_GE(calls_per_item(ring::Completions::events), 1);
+    EXPECT_GE(calls_per_item(end::Completions::events), 1);
     EXPECT_NE(producer_->explain().find("completions: by events"), std::string::npos);
-    EXPECT_LT(calls_per_item(ring::Completions::polled), 0.01);
+    EXPECT_LT(calls_per_item(end::Completions::polled), 0.01);
     EXPECT_EQ(producer_->explain().find("completions:"), std::string::npos);
 }
 

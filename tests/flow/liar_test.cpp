@@ -11,11 +11,11 @@
 #include <utility>
 
 #include "flow/ends.hpp"
+#include "millrace/end/send_window.hpp"
+#include "millrace/end/wake_up.hpp"
 #include "millrace/flow/producer.hpp"
 #include "millrace/ring/position.hpp"
-#include "millrace/ring/send_window.hpp"
 #include "millrace/ring/terms.hpp"
-#include "millrace/ring/wake_up.hpp"
 
 namespace millrace::flow {
 namespace {
@@ -42,7 +42,7 @@ class Liar {
                         detail::item_facts<std::uint64_t>(), Deadline::after(40s));
         auto& domain = link_->protection_domain();
         ring_ = domain.allocate(terms.ring_bytes, verbs::Access::remote_write);
-        page_ = domain.allocate(sizeof(ring::WakeUpPage),
+        page_ = domain.allocate(sizeof(end::WakeUpPage),
                                 verbs::Access::remote_write | verbs::Access::remote_read);
         page().progress.store(PositionWord::pack(0));
         ring::say_places(*link_, {.ring = ring_.remote(),
@@ -52,7 +52,7 @@ class Liar {
                                   .taken = {}});
         const ring::Places theirs = ring::wait_for_places(*link_, Deadline::after(40s));
         window_.emplace(*link_);
-        credit_ = ring::CounterPush{*window_, theirs.credit};
+        credit_ = end::CounterPush{*window_, theirs.credit};
     }
     /// Says `word` where the producer of this design looks for credit.
     void claim(std::uint64_t word) {
@@ -65,14 +65,14 @@ class Liar {
     }
 
   private:
-    [[nodiscard]] ring::WakeUpPage& page() {
-        return *reinterpret_cast<ring::WakeUpPage*>(page_.data());
+    [[nodiscard]] end::WakeUpPage& page() {
+        return *reinterpret_cast<end::WakeUpPage*>(page_.data());
     }
     verbs::RegisteredBuffer ring_;
     verbs::RegisteredBuffer page_;
     std::optional<connect::Link> link_;
-    std::optional<ring::SendWindow> window_;
-    ring::CounterPush credit_;
+    std::optional<end::SendWindow> window_;
+    end::CounterPush credit_;
 };
 
 template <class Design>

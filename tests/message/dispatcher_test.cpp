@@ -21,7 +21,7 @@
 
 #include "message/serving.hpp"
 #include "millrace/base/clock.hpp"
-#include "millrace/base/contention.hpp"
+#include "millrace/base/detail/contention.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/message/dispatcher.hpp"
 #include "support/child_process.hpp"

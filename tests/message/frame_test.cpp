@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "millrace/message/frame_reader.hpp"
-#include "millrace/message/frame_writer.hpp"
+#include "millrace/message/detail/frame_reader.hpp"
+#include "millrace/message/detail/frame_writer.hpp"
 
 namespace millrace::message {
 namespace {

@@ -1,5 +1,5 @@
 // What clients make a server hold: counted, bounded together, and given back.
-#include "millrace/message/held_bytes.hpp"
+#include "millrace/message/detail/held_bytes.hpp"
 
 #include <gtest/gtest.h>
 

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "millrace/message/mailbox_scan.hpp"
+#include "millrace/message/detail/mailbox_scan.hpp"
 
 namespace millrace::message {
 namespace {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "message/serving.hpp"
-#include "millrace/base/yielding.hpp"
+#include "millrace/base/detail/yielding.hpp"
 #include "millrace/message/dispatcher.hpp"
 #include "support/counted_posts.hpp"
 

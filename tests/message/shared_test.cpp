@@ -236,12 +236,12 @@ TEST(SharedSenders, PostBothWritesOfAPacketOrNone) {
     const PacketHead head{.token = 7, .length = 0, .flags = packet_whole};
     std::memcpy(packets.data(), &head, sizeof head);
     const std::span<const std::byte> packet{packets.data(), sizeof head};
-    ring::SendWindow window{link};
+    end::SendWindow window{link};
     SharedSender sender{link, window, ring::Carrier::post, facts, 7, 1024};
     PacketChain chain;
     const auto send = [&] {
         return sender.send(chain, packet, packets.slice(0, 1).lkey, verbs::SendFlags::none,
-                           ring::Signal::when_due);
+                           end::Signal::when_due);
     };
     EXPECT_EQ(send(), Status::ok);
     EXPECT_EQ(chain.batch.size(), 2U);

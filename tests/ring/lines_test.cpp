@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "millrace/base/shared_lines.hpp"
+#include "millrace/base/detail/shared_lines.hpp"
 #include "millrace/base/status.hpp"
 #include "millrace/ring/design.hpp"
 #include "millrace/ring/watermark.hpp"

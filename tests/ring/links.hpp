@@ -18,8 +18,8 @@
 #include "millrace/base/status.hpp"
 #include "millrace/base/wait.hpp"
 #include "millrace/connect/link.hpp"
-#include "millrace/ring/send_window.hpp"
-#include "millrace/ring/wake_up.hpp"
+#include "millrace/end/send_window.hpp"
+#include "millrace/end/wake_up.hpp"
 #include "millrace/verbs/memory.hpp"
 
 namespace millrace::ring {
@@ -110,7 +110,7 @@ struct Pair {
     WakeUpPage& far_page = *reinterpret_cast<WakeUpPage*>(links.far_memory.data());
     NumberSleeper sleeper{*links.near, near_window, near_page, links.near_memory.region()};
     Bell bell{far_window, far_page, links.near_memory.remote(), far_fences};
-    explicit Pair(bool fences = false) : far_fences{fences && register_for_far_fences()} {
+    explicit Pair(bool fences = false) : far_fences{fences && end::register_for_far_fences()} {
         sleeper.connect_to(links.far_memory.remote(), far_fences);
     }
 };

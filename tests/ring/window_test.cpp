@@ -15,9 +15,9 @@
 #include <utility>
 #include <vector>
 
-#include "millrace/ring/counter.hpp"
-#include "millrace/ring/send_window.hpp"
-#include "millrace/ring/wake_up.hpp"
+#include "millrace/end/counter.hpp"
+#include "millrace/end/send_window.hpp"
+#include "millrace/end/wake_up.hpp"
 #include "ring/links.hpp"
 #include "support/extent.hpp"
 

@@ -4,7 +4,7 @@
 #include <chrono>
 #include <thread>
 
-#include "millrace/base/uncancelled.hpp"
+#include "millrace/base/detail/uncancelled.hpp"
 
 namespace millrace::test {
 

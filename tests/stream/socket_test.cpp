@@ -14,8 +14,8 @@
 #include <tuple>
 #include <vector>
 
+#include "millrace/base/detail/shared_lines.hpp"
 #include "millrace/base/error.hpp"
-#include "millrace/base/shared_lines.hpp"
 #include "millrace/base/statistics.hpp"
 #include "millrace/connect/hub.hpp"
 #include "pair.hpp"

@@ -18,7 +18,7 @@
 
 #include "loopback.hpp"
 #include "memory_file.hpp"
-#include "millrace/base/own_mappings.hpp"
+#include "millrace/base/detail/own_mappings.hpp"
 #include "support/resources.hpp"
 
 namespace millrace::verbs {

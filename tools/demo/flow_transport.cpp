@@ -2,8 +2,8 @@
 #include <cstring>
 #include <utility>
 
+#include "millrace/base/detail/system_calls.hpp"
 #include "millrace/base/error.hpp"
-#include "millrace/base/system_calls.hpp"
 #include "millrace/connect/address.hpp"
 #include "millrace/flow/consumer.hpp"
 #include "millrace/flow/producer.hpp"

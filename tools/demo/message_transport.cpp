@@ -3,8 +3,8 @@
 #include <cstring>
 #include <utility>
 
+#include "millrace/base/detail/system_calls.hpp"
 #include "millrace/base/error.hpp"
-#include "millrace/base/system_calls.hpp"
 #include "millrace/connect/address.hpp"
 #include "millrace/message/channel.hpp"
 #include "rendezvous.hpp"

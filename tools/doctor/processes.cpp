@@ -17,7 +17,7 @@
 
 #include "checks.hpp"
 #include "millrace/base/clock.hpp"
-#include "millrace/base/contention.hpp"
+#include "millrace/base/detail/contention.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/placement.hpp"
 

@@ -32,9 +32,9 @@
 #include <type_traits>
 #include <utility>
 
-#include "millrace/base/cancellation_watch.hpp"
 #include "millrace/base/clock.hpp"
 #include "millrace/base/deadline.hpp"
+#include "millrace/base/detail/cancellation_watch.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/executor.hpp"
 #include "millrace/base/status.hpp"

@@ -8,11 +8,11 @@
 #include <cstdint>
 
 #include "millrace/base/clock.hpp"
-#include "millrace/base/contention.hpp"
 #include "millrace/base/deadline.hpp"
+#include "millrace/base/detail/contention.hpp"
+#include "millrace/base/detail/system_calls.hpp"
+#include "millrace/base/detail/yielding.hpp"
 #include "millrace/base/status.hpp"
-#include "millrace/base/system_calls.hpp"
-#include "millrace/base/yielding.hpp"
 
 namespace millrace::base {
 

@@ -19,8 +19,8 @@
 #include <span>
 #include <utility>
 
+#include "millrace/base/detail/forks.hpp"
 #include "millrace/base/error.hpp"
-#include "millrace/base/forks.hpp"
 #include "millrace/base/wait.hpp"
 
 namespace millrace::connect {

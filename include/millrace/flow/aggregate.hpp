@@ -77,6 +77,8 @@ class CombiningProducer {
     /// `ok`: it is on its way, or part of what waits here; `full`: see above; `closed`,
     /// `peer_lost`.
     base::Status try_enqueue(const T& item) {
+        if (is_closing_) [[unlikely]]
+            return base::Status::closed;
         if (is_waiting_) {
             const base::Status status = send_waiting();
             if (status == base::Status::full) return join(item);
@@ -109,9 +111,15 @@ class CombiningProducer {
         }
         return producer_.flush(deadline);
     }
+    /// As Producer's (docs/closing.md).
     base::Status close(const base::Deadline& deadline) {
-        const base::Status status = flush(deadline);
-        return status == base::Status::ok ? producer_.close(deadline) : status;
+        is_closing_ = true;
+        if (is_waiting_) {
+            const base::Status status = producer_.enqueue(waiting_, deadline);
+            if (status != base::Status::ok) return status;
+            is_waiting_ = false;
+        }
+        return producer_.close(deadline);
     }
     /// Items that became part of another one.
     [[nodiscard]] std::uint64_t combined() const noexcept { return combined_; }
@@ -135,6 +143,7 @@ class CombiningProducer {
     Combine combine_;
     T waiting_{};
     bool is_waiting_ = false;
+    bool is_closing_ = false;
     std::uint64_t combined_ = 0;
 };
 

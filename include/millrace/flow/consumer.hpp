@@ -19,8 +19,8 @@
 #include <vector>
 
 #include "millrace/base/deadline.hpp"
+#include "millrace/base/detail/sole_use.hpp"
 #include "millrace/base/error.hpp"
-#include "millrace/base/sole_use.hpp"
 #include "millrace/base/status.hpp"
 #include "millrace/flow/options.hpp"
 #include "millrace/flow/queue_end.hpp"

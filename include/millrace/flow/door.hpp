@@ -10,8 +10,8 @@
 #include <utility>
 
 #include "millrace/base/clock.hpp"
+#include "millrace/base/detail/forks.hpp"
 #include "millrace/base/error.hpp"
-#include "millrace/base/forks.hpp"
 #include "millrace/base/wait.hpp"
 #include "millrace/connect/acceptor.hpp"
 #include "millrace/connect/address.hpp"

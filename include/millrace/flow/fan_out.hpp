@@ -205,12 +205,13 @@ class FanOut {
         }
         return there;
     }
-    /// As Producer::flush and close, for all consumers that are there: the first answer that is not
-    /// `ok` of any, behind all were tried.
+    /// As Producer::flush and close (docs/closing.md), for all consumers that are there: the first
+    /// answer that is not `ok` of any, after all were tried.
     base::Status flush(const base::Deadline& deadline) {
         return state_->each([&](auto& end) { return end.flush(deadline); });
     }
     base::Status close(const base::Deadline& deadline) {
+        state_->is_closing = true;
         return state_->each([&](auto& end) { return end.close(deadline); });
     }
 
@@ -226,6 +227,8 @@ class FanOut {
             : options{std::move(chosen)}, waiter{options.queue.wait} {}
 
         base::Status route(Item item) {
+            if (is_closing) [[unlikely]]
+                return base::Status::closed;
             const std::size_t count = ends.size();
             bool is_full = false;
             for (std::size_t i = 0; i != count; ++i) {
@@ -277,6 +280,7 @@ class FanOut {
         FanOutOptions options;
         detail::RoomWaiter waiter;
         std::vector<End> ends;
+        bool is_closing = false;
         std::size_t cursor = static_cast<std::size_t>(-1);  ///< who was served last
         std::size_t turn_of = 0;                            ///< whose turn it is, and who is full
         base::Status why_last = base::Status::closed;       ///< why the last one left

@@ -18,8 +18,8 @@
 #include <vector>
 
 #include "millrace/base/deadline.hpp"
+#include "millrace/base/detail/random.hpp"
 #include "millrace/base/error.hpp"
-#include "millrace/base/random.hpp"
 #include "millrace/base/status.hpp"
 #include "millrace/connect/address.hpp"
 #include "millrace/flow/options.hpp"

@@ -23,8 +23,8 @@
 #include <utility>
 
 #include "millrace/base/deadline.hpp"
+#include "millrace/base/detail/sole_use.hpp"
 #include "millrace/base/error.hpp"
-#include "millrace/base/sole_use.hpp"
 #include "millrace/base/status.hpp"
 #include "millrace/flow/options.hpp"
 #include "millrace/flow/queue_end.hpp"
@@ -48,9 +48,10 @@ class ProducerEnd {
         show();
         return status;
     }
-    /// Flushes and says goodbye: the consumer takes what is left and then reads `closed`. When the
-    /// flush does not end well, its status is returned and the queue stays open. A producer that
-    /// is destroyed without closing is lost to its consumer.
+    /// Takes nothing new, flushes and says goodbye: `ok`, and the consumer takes what is left and
+    /// then reads `closed`. `timed_out`, `cancelled`: nothing was given up, and it may be called
+    /// again. `closed`: the consumer had closed before it had everything; `peer_lost`. A producer
+    /// that is destroyed without closing is lost to its consumer. docs/closing.md.
     base::Status close(const base::Deadline& deadline) {
         const base::SoleCall call{use_, "close a flow queue", peer()};
         const base::Status status = sender_->close(deadline, options_.wait);

@@ -12,8 +12,8 @@
 #include <utility>
 
 #include "millrace/base/deadline.hpp"
+#include "millrace/base/detail/holds_address.hpp"
 #include "millrace/base/error.hpp"
-#include "millrace/base/holds_address.hpp"
 #include "millrace/base/statistics.hpp"
 #include "millrace/connect/accepting.hpp"
 #include "millrace/connect/link.hpp"

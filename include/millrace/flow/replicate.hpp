@@ -160,7 +160,7 @@ class Replicator {
             state_->keep_house();
         }
     }
-    /// Flushes, and says goodbye to all.
+    /// As Producer's (docs/closing.md), of all: the first answer that is not `ok`.
     base::Status close(const base::Deadline& deadline) {
         state_->door.require_owner("close");
         state_->is_closed = true;

@@ -21,8 +21,8 @@
 
 #include "millrace/base/clock.hpp"
 #include "millrace/base/deadline.hpp"
+#include "millrace/base/detail/turn.hpp"
 #include "millrace/base/status.hpp"
-#include "millrace/base/turn.hpp"
 #include "millrace/base/wait.hpp"
 #include "millrace/flow/stats.hpp"
 
@@ -100,8 +100,7 @@ class Shared {
 
     // --- both
 
-    /// Closes for all threads; later calls answer `closed`. A producer waits for what is under way,
-    /// see there; `timed_out` or `cancelled`: still open.
+    /// Closes for all threads, whose later calls answer `closed`. As the end's (docs/closing.md).
     base::Status close(const base::Deadline& deadline) {
         return alone(deadline, [&](End& end) {
             if constexpr (requires { end.close(deadline); }) {

@@ -31,8 +31,8 @@
 #include "millrace/connect/address.hpp"
 #include "millrace/connect/connector.hpp"
 #include "millrace/connect/link.hpp"
-#include "millrace/message/frame_reader.hpp"
-#include "millrace/message/in_place.hpp"
+#include "millrace/message/detail/frame_reader.hpp"
+#include "millrace/message/detail/in_place.hpp"
 #include "millrace/message/transfer.hpp"
 #include "millrace/ring/carrier.hpp"
 
@@ -157,10 +157,11 @@ class Channel {
 
     /// Sends no more: the peer receives what was sent, then `closed`. Receiving goes on.
     base::Status finish(const base::Deadline& deadline);
-    /// Finishes, waits until the device has delivered everything to the peer's ring (not until
-    /// the peer has read it), and ends the connection in good order. Both directions are closed
-    /// then. `timed_out`: the connection was ended, but the peer may miss the end of it. `closed`:
-    /// the peer closed before it had received everything, and the rest it never will.
+    /// Sends nothing new, finishes, waits until the device has delivered everything to the peer's
+    /// ring (not until the peer has read it), and ends the connection in good order. Both
+    /// directions are closed then. `timed_out`, `cancelled`: nothing was given up; it receives
+    /// still, and close() may be called again. `closed`: the peer closed before it had received
+    /// everything, and the rest it never will. `peer_lost`. docs/closing.md.
     base::Status close(const base::Deadline& deadline);
 
     /// For a program's own loop (poll, epoll, asio …): readable means that there may be a message,

@@ -23,8 +23,8 @@
 #include "millrace/base/error.hpp"
 #include "millrace/base/status.hpp"
 #include "millrace/message/channel.hpp"
-#include "millrace/message/frame_reader.hpp"
-#include "millrace/message/in_place.hpp"
+#include "millrace/message/detail/frame_reader.hpp"
+#include "millrace/message/detail/in_place.hpp"
 
 namespace millrace::message {
 

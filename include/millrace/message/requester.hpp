@@ -21,7 +21,7 @@
 #include "millrace/base/clock.hpp"
 #include "millrace/base/deadline.hpp"
 #include "millrace/base/status.hpp"
-#include "millrace/message/filled.hpp"
+#include "millrace/message/detail/filled.hpp"
 #include "millrace/message/session.hpp"
 
 namespace millrace::message {

@@ -44,7 +44,7 @@
 #include "millrace/connect/admission.hpp"
 #include "millrace/connect/link.hpp"
 #include "millrace/connect/transport.hpp"
-#include "millrace/message/entries.hpp"
+#include "millrace/message/detail/entries.hpp"
 #include "millrace/message/session.hpp"
 #include "millrace/message/transfer.hpp"
 #include "millrace/message/tuning.hpp"

@@ -19,8 +19,8 @@
 
 #include "millrace/base/error.hpp"
 #include "millrace/connect/link.hpp"
-#include "millrace/ring/counter.hpp"
 #include "millrace/ring/design.hpp"
+#include "millrace/ring/detail/end_names.hpp"
 #include "millrace/verbs/device.hpp"
 #include "millrace/verbs/memory.hpp"
 
@@ -50,9 +50,9 @@ class PeerMemory {
     [[nodiscard]] static PeerMemory behind(connect::Link& link, Carrier asked,
                                            std::string_view why_not);
 
-    /// `length` bytes from `at` on, aligned to 8 or a single one, for as long as the pointer lives. Null where they
-    /// are not addressable (then the end posts), or throws Error (unsupported), if it was asked to
-    /// store. For set-up.
+    /// `length` bytes from `at` on, aligned to 8 or a single one, for as long as the pointer lives.
+    /// Null where they are not addressable (then the end posts), or throws Error (unsupported), if
+    /// it was asked to store. For set-up.
     [[nodiscard]] std::shared_ptr<std::byte> map(verbs::RemoteAddress at, std::size_t length);
     [[nodiscard]] PeerWord word(verbs::RemoteAddress at);
 

@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "millrace/ring/carrier.hpp"
-#include "millrace/ring/send_window.hpp"
+#include "millrace/ring/detail/end_names.hpp"
 
 namespace millrace::ring {
 

@@ -28,16 +28,15 @@
 
 #include "millrace/base/clock.hpp"
 #include "millrace/base/deadline.hpp"
+#include "millrace/base/detail/forks.hpp"
 #include "millrace/base/error.hpp"
-#include "millrace/base/forks.hpp"
 #include "millrace/base/status.hpp"
 #include "millrace/base/wait.hpp"
 #include "millrace/connect/link.hpp"
-#include "millrace/connect/readiness.hpp"
 #include "millrace/ring/carrier.hpp"
 #include "millrace/ring/counts.hpp"
 #include "millrace/ring/design.hpp"
-#include "millrace/ring/detail/completion_sleeper.hpp"
+#include "millrace/ring/detail/end_names.hpp"
 #include "millrace/ring/detail/front.hpp"
 #include "millrace/ring/detail/intake.hpp"
 #include "millrace/ring/detail/joining.hpp"
@@ -48,9 +47,7 @@
 #include "millrace/ring/item_facts.hpp"
 #include "millrace/ring/options.hpp"
 #include "millrace/ring/position.hpp"
-#include "millrace/ring/send_window.hpp"
 #include "millrace/ring/terms.hpp"
-#include "millrace/ring/wake_up.hpp"
 #include "millrace/ring/watermark.hpp"
 #include "millrace/verbs/memory.hpp"
 
@@ -163,10 +160,12 @@ class Receiver {
     /// not return credit for every single item. `empty`; or, when a look behind it found nothing
     /// either, `closed` or `peer_lost`.
     base::Status idle() noexcept {
-        if (readiness_ != nullptr) [[unlikely]]
+        if (end_.has_descriptor()) [[unlikely]]
             return rest();
         const std::uint64_t now = base::ticks();
-        if (now - looked_ < look_ticks_ && ended_ == base::Status::ok) return base::Status::empty;
+        if (now - looked_ < look_ticks_ && end_.ended() == base::Status::ok) {
+            return base::Status::empty;
+        }
         looked_ = now;
         return look();
     }
@@ -186,23 +185,17 @@ class Receiver {
     template <class Ready>
     base::Status wait(Ready&& ready, const base::Deadline& deadline,
                       const base::WaitPolicy& policy) {
-        if (readiness_ != nullptr) readiness_->end(parker());
-        const connect::HeldReadiness held{readiness_};
-        base::Status status = base::Status::ok;
-        if (join_ != nullptr) {
-            connect::LinkParker parker_of_word{link_};
+        if (join_ != nullptr) [[unlikely]] {
             const auto joined = [&] { return try_join() != base::Status::empty; };
-            status = base::wait_until(joined, deadline, policy, parker_of_word);
+            const base::Status status = end_.wait(joined, deadline, policy);
+            if (status != base::Status::ok) return status;
         }
-        if (status == base::Status::ok) {
-            if (may_stand_back) stand_back(deadline, policy);
-            status = base::wait_until(ready, deadline, policy, parker());
-        }
-        return status;
+        if (may_stand_back) stand_back(deadline, policy);
+        return end_.wait(ready, deadline, policy);
     }
     /// For a program's own loop: see connect/readiness.hpp. From the first call on, idle() falls
     /// asleep `spin` behind the last item. Throws Error (resource_exhausted).
-    [[nodiscard]] int descriptor(std::chrono::nanoseconds spin);
+    [[nodiscard]] int descriptor(std::chrono::nanoseconds spin) { return end_.descriptor(spin); }
     /// Takes no more: the producer is told, whatever is left in the ring is lost.
     void close() noexcept;
 
@@ -211,8 +204,8 @@ class Receiver {
     [[nodiscard]] const PeerMemory& peer_memory() const noexcept { return peer_memory_; }
     [[nodiscard]] std::uint64_t position() const noexcept { return front_.consumed; }
     [[nodiscard]] ReceiverCounts counts() const noexcept;
-    [[nodiscard]] const connect::Link& link() const noexcept { return link_; }
-    [[nodiscard]] base::Status ended() const noexcept { return ended_; }
+    [[nodiscard]] const connect::Link& link() const noexcept { return end_.link(); }
+    [[nodiscard]] base::Status ended() const noexcept { return end_.ended(); }
     /// Why it is lost. Else empty.
     [[nodiscard]] std::string failure() const;
 
@@ -230,7 +223,7 @@ class Receiver {
     class FlagSleeper;
     class ArrivalSleeper;
     using DataSleeper = std::conditional_t<has_arrivals(D), ArrivalSleeper, FlagSleeper>;
-    using Parker = std::conditional_t<has_arrivals(D), detail::CompletionSleeper, Sleeper>;
+    using Parker = std::conditional_t<has_arrivals(D), CompletionSleeper, Sleeper>;
 
     /// Takes what has arrived, and does what the design demands to get more. True: there is some.
     [[gnu::noinline]] bool advance() noexcept;
@@ -252,9 +245,6 @@ class Receiver {
     }
     [[gnu::cold]] base::Status look_for_last_word() noexcept;
     void join(const Places& theirs);
-    [[nodiscard]] base::StandingParker& parker() noexcept {
-        return join_ != nullptr ? join_->parker() : *sleeper_;
-    }
     [[gnu::cold]] base::Status rest() noexcept;
     /// Behind a long run of slots, leaves the front alone until some are there, or for a moment.
     [[gnu::noinline]] void stand_back(const base::Deadline& deadline,
@@ -279,20 +269,15 @@ class Receiver {
     std::shared_ptr<connect::Endpoint> endpoint_;
     verbs::RegisteredBuffer ring_memory_;
     verbs::RegisteredBuffer page_memory_;
-    connect::Link link_;
+    End end_;
     PeerMemory peer_memory_;
-    SendWindow window_;
     detail::SpaceGiver<D.space> giver_;
     detail::StandBack stand_back_;
     detail::Intake<D> intake_;
     std::unique_ptr<Parker> sleeper_;
-    std::unique_ptr<detail::Join> join_;             ///< until the producer's last word
-    std::unique_ptr<connect::Readiness> readiness_;  ///< if a descriptor was asked for
+    std::unique_ptr<detail::Join> join_;  ///< until the producer's last word
 
-    bool waiting_ = false;  ///< between a sleeper's prepare() and retract()
-    bool lied_to_ = false;
-
-    base::Status ended_ = base::Status::ok;
+    bool waiting_ = false;    ///< between a sleeper's prepare() and retract()
     bool last_look_ = false;  ///< the peer's end was seen; one more look at the marks decides
     base::Deadline missing_until_ = base::Deadline::never();
     base::ForkWatch fork_watch_{*this};

@@ -27,13 +27,12 @@
 #include <utility>
 
 #include "millrace/base/deadline.hpp"
+#include "millrace/base/detail/forks.hpp"
+#include "millrace/base/detail/prefetch.hpp"
 #include "millrace/base/error.hpp"
-#include "millrace/base/forks.hpp"
-#include "millrace/base/prefetch.hpp"
 #include "millrace/base/status.hpp"
 #include "millrace/base/wait.hpp"
 #include "millrace/connect/link.hpp"
-#include "millrace/connect/readiness.hpp"
 #include "millrace/ring/carrier.hpp"
 #include "millrace/ring/counts.hpp"
 #include "millrace/ring/design.hpp"
@@ -169,7 +168,7 @@ class Sender {
     [[nodiscard]] std::uint64_t transferred() noexcept;
     /// Memory to gather from. It must outlive the region, which goes before this.
     [[nodiscard]] verbs::MemoryRegion register_memory(std::span<std::byte> memory) {
-        return link_.protection_domain().register_memory(memory, verbs::Access::none);
+        return out_.end().link().protection_domain().register_memory(memory, verbs::Access::none);
     }
 
     // ---- beside it
@@ -182,9 +181,7 @@ class Sender {
             [[unlikely]] {
             return joined;
         }
-        end_rest();
-        const connect::HeldReadiness held{readiness_};
-        const base::Status status = base::wait_until(ready, deadline, policy, parker());
+        const base::Status status = out_.end().wait(ready, deadline, policy);
         if (moved_ == nullptr) out_.awake();
         return status;
     }
@@ -198,8 +195,7 @@ class Sender {
     /// Sends what is stranded, and waits until everything is in the peer's ring. `ok`,
     /// `timed_out`, `cancelled`, `closed`, `peer_lost`.
     base::Status flush(const base::Deadline& deadline, const base::WaitPolicy& policy);
-    /// Flushes, and says goodbye with the final position. If flush does not end well, nothing is
-    /// said, the ring stays open and its status is returned.
+    /// Flushes, and says goodbye with the final position (docs/closing.md).
     base::Status close(const base::Deadline& deadline, const base::WaitPolicy& policy);
 
     [[nodiscard]] const Terms& terms() const noexcept { return terms_; }
@@ -211,7 +207,7 @@ class Sender {
     /// As pause; false if that needs waiting.
     [[nodiscard]] bool try_pause(std::unique_lock<std::mutex>& lock) const noexcept;
     [[nodiscard]] SenderCounts counts() const noexcept;
-    [[nodiscard]] const connect::Link& link() const noexcept { return link_; }
+    [[nodiscard]] const connect::Link& link() const noexcept { return out_.end().link(); }
     /// Why it is lost. Else empty.
     [[nodiscard]] std::string failure() const;
 
@@ -234,7 +230,11 @@ class Sender {
     [[gnu::cold]] base::Status look_for_last_word() noexcept;
     void join(const Places& theirs);
     /// Waits for it. Also `timed_out`, `cancelled`.
-    base::Status wait_to_join(const base::Deadline& deadline, const base::WaitPolicy& policy);
+    base::Status wait_to_join(const base::Deadline& deadline, const base::WaitPolicy& policy) {
+        return join_ == nullptr ? base::Status::ok : wait_for_last_word(deadline, policy);
+    }
+    [[gnu::cold]] base::Status wait_for_last_word(const base::Deadline& deadline,
+                                                  const base::WaitPolicy& policy);
     /// Whether `bytes` are more than the ring can ever hold.
     [[nodiscard]] bool is_too_large(std::uint64_t bytes) const noexcept;
     /// So much of the ring's end is passed over, so that `bytes` lie together.
@@ -265,11 +265,10 @@ class Sender {
     [[nodiscard]] bool may_gather(base::Status& status) noexcept;
     base::Status push_gathered(verbs::Slices slices, std::uint64_t bytes) noexcept;
     base::Status flush_moved(const base::Deadline& deadline, const base::WaitPolicy& policy);
-    [[nodiscard]] base::StandingParker& parker() noexcept;
     void end_rest() noexcept {
-        if (readiness_ == nullptr) [[likely]]
+        if (!out_.end().has_descriptor()) [[likely]]
             return;
-        readiness_->end(parker());
+        out_.end().end_rest();
         if (moved_ == nullptr) out_.awake();
     }
     /// Falls asleep, unless `ready`.
@@ -332,14 +331,12 @@ class Sender {
     verbs::RegisteredBuffer page_memory_;
     verbs::RegisteredBuffer ring_memory_;   ///< none in place
     std::shared_ptr<std::byte> peer_ring_;  ///< in place: mapped here
-    connect::Link link_;
-    PeerMemory peer_memory_;
     Transmitter out_;
+    PeerMemory peer_memory_;
     std::unique_ptr<Moved> moved_;  ///< active mover: what this thread and the mover's share
 
-    std::unique_ptr<detail::Join> join_;             ///< until the consumer's last word
-    std::unique_ptr<connect::Readiness> readiness_;  ///< if a descriptor was asked for
-    std::size_t slices_ = 1;                         ///< that a WRITE may have
+    std::unique_ptr<detail::Join> join_;  ///< until the consumer's last word
+    std::size_t slices_ = 1;              ///< that a WRITE may have
     std::uint64_t full_returns_ = 0;
     base::ForkWatch fork_watch_{*this};
 };

@@ -10,9 +10,9 @@
 #include "millrace/base/error.hpp"
 #include "millrace/connect/link.hpp"
 #include "millrace/ring/design.hpp"
+#include "millrace/ring/detail/end_names.hpp"
 #include "millrace/ring/item_facts.hpp"
 #include "millrace/ring/options.hpp"
-#include "millrace/ring/send_window.hpp"
 #include "millrace/ring/watermark.hpp"
 #include "millrace/verbs/memory.hpp"
 
@@ -42,17 +42,17 @@ struct Terms {
     bool in_order = false;            ///< a run of items may be one WRITE: the device keeps the
                                       ///< order of its bytes, or the design does not need it
     bool own_transfer_queue = false;  ///< the counter of transfer push has a queue pair of its own
-    bool second_queue = false;        ///< the link gets a second queue pair, for that or for a mover
-    bool in_place = false;            ///< the producer lays items in the consumer's ring
-    bool far_fences = false;          ///< whoever sleeps makes the fences of whoever publishes
-    std::uint64_t chunk_bytes = 0;    ///< push2: the transfer size; else 0
-    std::uint64_t window_bytes = 0;   ///< what may lie at the consumer unconsumed
-    std::uint32_t receive_pool = 0;   ///< the consumer's
-    std::uint32_t peer_label = 0;     ///< as the other end has said
-    Crew peer_crew{};                 ///< likewise
-    std::uint32_t batch = 1;          ///< items
-    std::uint64_t batch_bytes = 0;    ///< the same as bytes of ring; 0: unbatched, or the batch is
-                                      ///< one of frames, which are counted where they are laid
+    bool second_queue = false;       ///< the link gets a second queue pair, for that or for a mover
+    bool in_place = false;           ///< the producer lays items in the consumer's ring
+    bool far_fences = false;         ///< whoever sleeps makes the fences of whoever publishes
+    std::uint64_t chunk_bytes = 0;   ///< push2: the transfer size; else 0
+    std::uint64_t window_bytes = 0;  ///< what may lie at the consumer unconsumed
+    std::uint32_t receive_pool = 0;  ///< the consumer's
+    std::uint32_t peer_label = 0;    ///< as the other end has said
+    Crew peer_crew{};                ///< likewise
+    std::uint32_t batch = 1;         ///< items
+    std::uint64_t batch_bytes = 0;   ///< the same as bytes of ring; 0: unbatched, or the batch is
+                                     ///< one of frames, which are counted where they are laid
 
     [[nodiscard]] bool framed() const noexcept { return slot_bytes == 0; }
     /// Items that fit in a ring; frames: bytes.

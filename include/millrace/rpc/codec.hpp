@@ -36,7 +36,7 @@
 #include <utility>
 #include <vector>
 
-#include "millrace/base/holds_address.hpp"
+#include "millrace/base/detail/holds_address.hpp"
 #include "millrace/base/language.hpp"
 #include "millrace/base/type_name.hpp"
 

@@ -296,9 +296,9 @@ class Socket {
     void shut_down();
     /// Shuts down, waits until everything and the end of the stream lies in the peer's memory, and
     /// ends the connection in good order, both ways. What is outstanding then completes with
-    /// `closed`. `timed_out`, `cancelled`: the connection was ended, but the peer may miss some of
-    /// the stream, and reports this side as lost. `closed`: the peer closed before it had
-    /// everything, and the rest it never will.
+    /// `closed`. `timed_out`, `cancelled`: nothing was given up; it receives still, and close() may
+    /// be called again. `closed`: the peer closed before it had everything, and the rest it never
+    /// will. `peer_lost`. docs/closing.md.
     [[nodiscard]] base::Status close(const base::Deadline& deadline);
     /// Shuts down, and closes as soon as that takes no wait: `full` until then. Never blocks.
     [[nodiscard]] base::Status try_close();

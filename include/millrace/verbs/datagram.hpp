@@ -161,7 +161,7 @@ class DatagramQueuePair {
     }
     [[nodiscard]] int post(const Receive& receive) noexcept { return queue_pair_.post(receive); }
 
-    /// For who accounts its slots (ring/send_window.hpp): post() of both is the same.
+    /// For who accounts its slots (end/send_window.hpp): post() of both is the same.
     [[nodiscard]] QueuePair& queue_pair() noexcept { return queue_pair_; }
     [[nodiscard]] const ibv_qp_cap& capacity() const noexcept { return queue_pair_.capacity(); }
     [[nodiscard]] std::uint32_t number() const noexcept { return queue_pair_.number(); }

@@ -7,7 +7,7 @@
 #include "change.hpp"
 #include "doors/resp_commands.hpp"
 #include "doors/text.hpp"
-#include "millrace/base/random.hpp"
+#include "millrace/base/detail/random.hpp"
 #include "size_classes.hpp"
 
 namespace millrace::kv::resp {

@@ -151,9 +151,7 @@ class ClientAnswers : public ClientRequests {
         }
         return true;
     }
-    [[nodiscard]] std::size_t outstanding() const noexcept {
-        return calls.wanted() + kept_.size();
-    }
+    [[nodiscard]] std::size_t outstanding() const noexcept { return calls.wanted() + kept_.size(); }
 
     // --- the end of a channel, or of the session
 
@@ -271,8 +269,8 @@ class ClientAnswers : public ClientRequests {
     }
     /// A look that has found nothing in the ring would see to nothing else.
     [[nodiscard, gnu::always_inline]] bool has_nothing_to_do() noexcept {
-        return !is_batching() && !byte.is_owed() && ring()->is_clear() &&
-               !ring()->keeps_memory() && ring()->counts_vain_look();
+        return !is_batching() && !byte.is_owed() && ring()->is_clear() && !ring()->keeps_memory() &&
+               ring()->counts_vain_look();
     }
 
     // --- several in one message
@@ -380,8 +378,7 @@ class ClientAnswers : public ClientRequests {
         if (status == base::Status::ok) counts.bytes_received += answer.payload.size();
         return status;
     }
-    [[gnu::noinline]] base::Status look_for_several_slowly(Answer& answer,
-                                                           detail::AnswerRun& run) {
+    [[gnu::noinline]] base::Status look_for_several_slowly(Answer& answer, detail::AnswerRun& run) {
         const base::Status status = kept_.empty() ? look_at_line(answer) : look_at_kept(0, answer);
         current_ = answer.id;
         if (status != base::Status::ok) return status;

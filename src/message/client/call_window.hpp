@@ -13,7 +13,7 @@
 #include <cstring>
 #include <vector>
 
-#include "millrace/message/entries.hpp"
+#include "millrace/message/detail/entries.hpp"
 
 namespace millrace::message {
 

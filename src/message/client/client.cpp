@@ -9,7 +9,7 @@
 
 #include "client/client_access.hpp"
 #include "client/client_state.hpp"
-#include "millrace/message/in_place.hpp"
+#include "millrace/message/detail/in_place.hpp"
 
 namespace millrace::message {
 

@@ -104,8 +104,8 @@ void Client::State::connect(const Deadline& deadline) {
     const ChannelOptions channel = channel_options();
     message::check(channel);
     check_slots("make a message client", options.tuning.slot_bytes);
-    connect::LinkOptions link = link_options(
-        channel, {std::string{options.tuning.service}, server_service.version});
+    connect::LinkOptions link =
+        link_options(channel, {std::string{options.tuning.service}, server_service.version});
     link.protocol = options.protocol;
     link.transport = options.transport;
     // Nobody else knows the session.
@@ -301,7 +301,7 @@ std::string Client::explain() const {
                     client.options.requests == Transfer::send ? ", which completions stand in for"
                     : !client.byte.exists()                   ? ""
                     : client.byte.is_stored()                 ? ", whose byte is stored to"
-                                            : ", whose byte is one more WRITE for each request");
+                                              : ", whose byte is one more WRITE for each request");
     return text;
 }
 

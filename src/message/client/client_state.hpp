@@ -16,9 +16,9 @@
 
 #include "client/answers.hpp"
 #include "millrace/base/clock.hpp"
-#include "millrace/base/forks.hpp"
-#include "millrace/base/sole_use.hpp"
-#include "millrace/base/yielding.hpp"
+#include "millrace/base/detail/forks.hpp"
+#include "millrace/base/detail/sole_use.hpp"
+#include "millrace/base/detail/yielding.hpp"
 #include "millrace/message/client.hpp"
 
 namespace millrace::message {

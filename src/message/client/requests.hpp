@@ -12,8 +12,8 @@
 
 #include "batch.hpp"
 #include "client/client_end.hpp"
-#include "millrace/message/in_place.hpp"
 #include "client/request_copies.hpp"
+#include "millrace/message/detail/in_place.hpp"
 
 namespace millrace::message {
 
@@ -33,8 +33,8 @@ class ClientRequests : public ClientEnd {
     [[gnu::noinline]] base::Status submit(std::span<const std::byte> request, std::uint64_t& id,
                                           const RequestOptions& said) {
         if (ended != base::Status::ok || request.size() > max_request || calls.is_full() ||
-            ring() == nullptr ||
-            ring()->try_send(head_of(said), request) != base::Status::ok) [[unlikely]]
+            ring() == nullptr || ring()->try_send(head_of(said), request) != base::Status::ok)
+            [[unlikely]]
             return submit_alone(request, id, said);
         note_submitted(request, id, said);
         return base::Status::ok;
@@ -42,9 +42,8 @@ class ClientRequests : public ClientEnd {
     /// The same while requests are laid in batches: a short one, which calls nobody.
     [[gnu::noinline]] base::Status submit_quickly(std::span<const std::byte> request,
                                                   std::uint64_t& id, const RequestOptions& said) {
-        if (!laid_.takes_quickly(request.size()) || ended != base::Status::ok ||
-            calls.is_full() || said.deadline.point() != base::Clock::time_point::max())
-            [[unlikely]] {
+        if (!laid_.takes_quickly(request.size()) || ended != base::Status::ok || calls.is_full() ||
+            said.deadline.point() != base::Clock::time_point::max()) [[unlikely]] {
             return submit_in_batch(request, id, said);
         }
         id = calls.add();
@@ -158,8 +157,8 @@ class ClientRequests : public ClientEnd {
         }
         const std::size_t left = calls.most() - calls.open();
         room.at = place - entry_head_bytes;
-        room.count = laid_.fits(
-            size, std::min({count, left, std::size_t{most_in_batch} - laid_.count()}));
+        room.count =
+            laid_.fits(size, std::min({count, left, std::size_t{most_in_batch} - laid_.count()}));
         room.head = EntryHead{.what = said.procedure, .number = limit_of(said)}.word();
         return base::Status::ok;
     }

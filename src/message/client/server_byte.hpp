@@ -9,7 +9,7 @@
 #include <memory>
 
 #include "lane/ring_lane.hpp"
-#include "millrace/base/peer_causality.hpp"
+#include "millrace/base/detail/peer_causality.hpp"
 #include "millrace/base/status.hpp"
 #include "millrace/message/session.hpp"
 #include "millrace/verbs/memory.hpp"

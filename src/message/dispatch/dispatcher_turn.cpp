@@ -9,8 +9,8 @@
 #include "client/client_rest.hpp"
 #include "dispatch/dispatcher_state.hpp"
 #include "memory.hpp"
+#include "millrace/base/detail/yielding.hpp"
 #include "millrace/base/error.hpp"
-#include "millrace/base/yielding.hpp"
 
 namespace millrace::message {
 

@@ -6,11 +6,11 @@
 #include <cstring>
 #include <utility>
 
-#include "memory.hpp"
-#include "millrace/message/dispatcher.hpp"
-#include "millrace/message/in_place.hpp"
 #include "dispatch/port_state.hpp"
 #include "dispatch/turn_of_port.hpp"
+#include "memory.hpp"
+#include "millrace/message/detail/in_place.hpp"
+#include "millrace/message/dispatcher.hpp"
 
 namespace millrace::message {
 

@@ -35,9 +35,9 @@
 #include "client/kept_answers.hpp"
 #include "millrace/base/clock.hpp"
 #include "millrace/base/deadline.hpp"
-#include "millrace/base/forks.hpp"
+#include "millrace/base/detail/forks.hpp"
+#include "millrace/base/detail/thread_bell.hpp"
 #include "millrace/base/status.hpp"
-#include "millrace/base/thread_bell.hpp"
 #include "millrace/message/dispatcher.hpp"
 
 namespace millrace::message::detail {

@@ -7,8 +7,8 @@
 #include <cstdint>
 
 #include "dispatch/port_state.hpp"
-#include "millrace/base/contention.hpp"
-#include "millrace/base/yielding.hpp"
+#include "millrace/base/detail/contention.hpp"
+#include "millrace/base/detail/yielding.hpp"
 
 namespace millrace::message::detail {
 
@@ -26,7 +26,7 @@ inline constexpr std::uint32_t waits_between_trials = 128;
 
 template <class Attempt>
 base::Status offer_before_sleep(PortOwn& port, base::Status again, const base::Deadline& deadline,
-                          Attempt&& attempt) {
+                                Attempt&& attempt) {
     if (!base::contention_of_process.is_crowd(base::ticks()) &&
         ++port.waits % waits_between_trials != 0)
         return again;

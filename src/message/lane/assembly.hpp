@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "memory.hpp"
-#include "millrace/message/held_bytes.hpp"
+#include "millrace/message/detail/held_bytes.hpp"
 #include "millrace/message/session.hpp"
 
 namespace millrace::message {

@@ -10,10 +10,10 @@
 #include <cstdint>
 #include <utility>
 
-#include "millrace/base/prefetch.hpp"
-#include "millrace/base/shared_lines.hpp"
-#include "millrace/message/frame_reader.hpp"
-#include "millrace/message/frame_writer.hpp"
+#include "millrace/base/detail/prefetch.hpp"
+#include "millrace/base/detail/shared_lines.hpp"
+#include "millrace/message/detail/frame_reader.hpp"
+#include "millrace/message/detail/frame_writer.hpp"
 #include "millrace/ring/watermark.hpp"
 
 namespace millrace::message {

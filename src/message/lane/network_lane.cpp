@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "memory.hpp"
-#include "millrace/message/copy.hpp"
+#include "millrace/message/detail/copy.hpp"
 
 namespace millrace::message {
 

@@ -9,8 +9,8 @@
 
 #include "each_completion.hpp"
 #include "memory.hpp"
+#include "millrace/base/detail/random.hpp"
 #include "millrace/base/error.hpp"
-#include "millrace/base/random.hpp"
 
 namespace millrace::message {
 

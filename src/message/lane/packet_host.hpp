@@ -54,7 +54,7 @@ class PacketHost final : public LaneHost {
     /// A token by which packets to this lane are found.
     [[nodiscard]] std::uint64_t add(PacketLane& lane);
     void remove(PacketLane& lane, std::uint64_t token) noexcept;
-    [[nodiscard]] ring::SendWindow& window() noexcept { return *window_; }
+    [[nodiscard]] end::SendWindow& window() noexcept { return *window_; }
     /// A slot of the pool is free again.
     void give_back(std::uint32_t slot) noexcept;
     void poll() noexcept;
@@ -96,7 +96,7 @@ class PacketHost final : public LaneHost {
     std::vector<Buried> buried_;
     Station station_;
     std::unique_ptr<Shared> shared_;
-    std::optional<ring::SendWindow> window_;
+    std::optional<end::SendWindow> window_;
     connect::SocketWatch sockets_;
     std::optional<connect::Readiness> readiness_;
 

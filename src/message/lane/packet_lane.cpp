@@ -10,8 +10,8 @@
 #include "each_completion.hpp"
 #include "lane/packet_host.hpp"
 #include "memory.hpp"
+#include "millrace/base/detail/random.hpp"
 #include "millrace/base/error.hpp"
-#include "millrace/base/random.hpp"
 
 namespace millrace::message {
 
@@ -159,7 +159,7 @@ void PacketLane::meet(const SharedPacketFacts& theirs) {
                     theirs.packets.packet_bytes);
 }
 
-ring::SendWindow& PacketLane::window() noexcept {
+end::SendWindow& PacketLane::window() noexcept {
     return own_window_.has_value() ? *own_window_ : host_->window();
 }
 
@@ -382,7 +382,7 @@ Status PacketLane::pump(bool with_bare) noexcept {
 }
 
 Status PacketLane::fill(PacketChain& chain, Time time, bool with_bare) noexcept {
-    ring::SendWindow& window = this->window();
+    end::SendWindow& window = this->window();
     std::span<const std::byte> packet;
     while (true) {
         stream_->completed(window.completed());
@@ -396,7 +396,7 @@ Status PacketLane::fill(PacketChain& chain, Time time, bool with_bare) noexcept 
                               sending_.unsignaled + 1 >= most_unsignaled ||
                               sending_.unsignaled_bytes + packet.size() >= sending_.ring_bytes / 8;
         const Status status =
-            add(chain, packet, signaled ? ring::Signal::now : ring::Signal::when_due);
+            add(chain, packet, signaled ? end::Signal::now : end::Signal::when_due);
         if (status != Status::ok) return status;
         sending_.unsignaled = signaled ? 0 : sending_.unsignaled + 1;
         sending_.unsignaled_bytes = signaled ? 0 : sending_.unsignaled_bytes + packet.size();
@@ -408,7 +408,7 @@ Status PacketLane::fill(PacketChain& chain, Time time, bool with_bare) noexcept 
 }
 
 Status PacketLane::add(PacketChain& chain, std::span<const std::byte> packet,
-                       ring::Signal signal) noexcept {
+                       end::Signal signal) noexcept {
     const auto flags =
         packet.size() <= sending_.max_inline ? verbs::SendFlags::inlined : verbs::SendFlags::none;
     const std::size_t place = chain.batch.size();

@@ -52,7 +52,7 @@
 #include "lane/packet_stream.hpp"
 #include "lane/shared_sender.hpp"
 #include "millrace/connect/link.hpp"
-#include "millrace/ring/send_window.hpp"
+#include "millrace/end/send_window.hpp"
 #include "millrace/verbs/memory.hpp"
 #include "millrace/verbs/work_request.hpp"
 
@@ -189,7 +189,7 @@ class PacketLane final : public NetworkLane {
     void post_receives();
     /// 0, or an errno.
     int post_receive(std::uint32_t slot) noexcept;
-    [[nodiscard]] ring::SendWindow& window() noexcept;
+    [[nodiscard]] end::SendWindow& window() noexcept;
     [[nodiscard]] Time now() const noexcept;
     /// Takes what has come for it: a client's own, or its host's of all.
     void poll() noexcept;
@@ -204,7 +204,7 @@ class PacketLane final : public NetworkLane {
     /// another post, it may be more.
     base::Status fill(PacketChain& chain, Time time, bool with_bare) noexcept;
     base::Status add(PacketChain& chain, std::span<const std::byte> packet,
-                     ring::Signal signal) noexcept;
+                     end::Signal signal) noexcept;
     /// What there is to do when nothing has come.
     base::Status idle() noexcept;
 
@@ -214,7 +214,7 @@ class PacketLane final : public NetworkLane {
     verbs::RegisteredBuffer send_memory_;
     std::optional<SharedSender> sender_;  ///< a client's, through a shared buffer
     connect::Link link_;  ///< goes before the memory that it sends from and receives into
-    std::optional<ring::SendWindow> own_window_;
+    std::optional<end::SendWindow> own_window_;
     Slots slots_{};  ///< of its own; none of a server's end of UD
     std::size_t header_bytes_;
     PacketMemory memory_;

@@ -14,7 +14,7 @@
 #include "millrace/connect/facts.hpp"
 #include "millrace/connect/link.hpp"
 #include "millrace/connect/transport.hpp"
-#include "millrace/message/held_bytes.hpp"
+#include "millrace/message/detail/held_bytes.hpp"
 #include "millrace/message/transfer.hpp"
 #include "millrace/ring/carrier.hpp"
 #include "millrace/verbs/datagram.hpp"

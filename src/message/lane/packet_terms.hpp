@@ -10,7 +10,7 @@
 
 #include "lane/packet.hpp"
 #include "millrace/base/clock.hpp"
-#include "millrace/message/held_bytes.hpp"
+#include "millrace/message/detail/held_bytes.hpp"
 
 namespace millrace::message {
 

@@ -9,7 +9,7 @@
 #include <exception>
 #include <utility>
 
-#include "millrace/base/peer_causality.hpp"
+#include "millrace/base/detail/peer_causality.hpp"
 
 namespace millrace::message {
 
@@ -263,7 +263,7 @@ Status Rendezvous::ask() noexcept {
             const Status status = core_->window.post(
                 verbs::Read{.into = {&slice, 1},
                             .from = {one.from.address + one.asked, one.from.rkey}},
-                ring::Signal::now);
+                end::Signal::now);
             if (status != Status::ok) return status == Status::full ? Status::ok : status;
             one.asked += bytes;
             one.ticket = reads_[under_way_++] = core_->window.posted();

@@ -39,7 +39,7 @@
 #include "millrace/base/clock.hpp"
 #include "millrace/base/status.hpp"
 #include "millrace/connect/link.hpp"
-#include "millrace/message/held_bytes.hpp"
+#include "millrace/message/detail/held_bytes.hpp"
 #include "millrace/message/session.hpp"
 #include "millrace/message/transfer.hpp"
 #include "millrace/ring/position.hpp"
@@ -200,7 +200,7 @@ class Rendezvous {
     std::size_t under_way_ = 0;                      ///< of reads_
     std::uint64_t complete_ = 0;                     ///< READs, all in all
     bool owes_count_ = false;                        ///< the peer was not told of counted_
-    ring::PeerWord counter_;                         ///< at the peer, where that is addressable
+    end::PeerWord counter_;                          ///< at the peer, where that is addressable
 };
 
 }  // namespace millrace::message

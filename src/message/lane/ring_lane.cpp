@@ -330,8 +330,11 @@ Status RingLane::close(const base::Deadline& deadline, std::string& why_failed) 
     // What was announced is the peer's to READ until then.
     if (has_announced()) wait_until_taken(deadline);
     core_->awaited_read = 0;
+    Channel::Core& core = *core_;
     Channel channel{std::move(core_)};
     const Status status = channel.close(deadline);
+    // The lane ends in any case.
+    if (!core.closing.is_closed()) core.say_goodbye();
     why_failed = channel.failure();
     return status;
 }

@@ -53,9 +53,9 @@
 
 #include "lane/checksum.hpp"
 #include "lane/packet.hpp"
+#include "millrace/base/detail/peer_causality.hpp"
 #include "millrace/base/language.hpp"
-#include "millrace/base/peer_causality.hpp"
-#include "millrace/message/mailbox_scan.hpp"
+#include "millrace/message/detail/mailbox_scan.hpp"
 
 namespace millrace::message {
 

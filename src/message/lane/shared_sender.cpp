@@ -8,9 +8,9 @@
 
 #include <fmt/format.h>
 
+#include "millrace/base/detail/peer_causality.hpp"
+#include "millrace/base/detail/random.hpp"
 #include "millrace/base/error.hpp"
-#include "millrace/base/peer_causality.hpp"
-#include "millrace/base/random.hpp"
 
 namespace millrace::message {
 
@@ -35,7 +35,7 @@ namespace {
 }
 }  // namespace
 
-SharedSender::SharedSender(connect::Link& link, ring::SendWindow& window, ring::Carrier carrier,
+SharedSender::SharedSender(connect::Link& link, end::SendWindow& window, ring::Carrier carrier,
                            const SharedFacts& facts, std::uint64_t token, std::size_t packet_bytes)
     : window_{&window},
       places_{checked(facts, packet_bytes, link).shape(), shared_seed(token), base::random_bits()},
@@ -49,7 +49,7 @@ SharedSender::SharedSender(connect::Link& link, ring::SendWindow& window, ring::
 }
 
 Status SharedSender::send(PacketChain& chain, std::span<const std::byte> packet, std::uint32_t key,
-                          verbs::SendFlags flags, ring::Signal signal) noexcept {
+                          verbs::SendFlags flags, end::Signal signal) noexcept {
     // Both or none: of a packet that was not sent as a whole the stream writes the head anew.
     if (!stores() && window_->free() < requests) {
         (void)window_->reap();
@@ -72,7 +72,7 @@ Status SharedSender::send(PacketChain& chain, std::span<const std::byte> packet,
              static_cast<std::uint32_t>(packet.size()), key};
     const Status status = window_->chain(
         chain.batch, verbs::Write{.from = {&slice, 1}, .to = remote_ + at, .flags = flags},
-        ring::Signal::when_due);
+        end::Signal::when_due);
     if (status != Status::ok) return status;
     std::memcpy(words_.data() + place.word * sizeof(std::uint64_t), &place.content,
                 sizeof place.content);
@@ -101,7 +101,7 @@ void SharedSender::sent(Time now) noexcept {
 
 void SharedSender::take(std::uint64_t resting, Time now) noexcept {
     if (resting % 2 == 0 || resting == rung_) return;
-    if (window_->post(verbs::Send{}, ring::Signal::now, ring::Slot::reserved) == Status::ok) {
+    if (window_->post(verbs::Send{}, end::Signal::now, end::Slot::reserved) == Status::ok) {
         rung_ = resting;
         ++rings_;
         return;
@@ -129,7 +129,7 @@ void SharedSender::idle(Time now) noexcept {
     const ibv_sge landing =
         words_.slice(shape_.row() * sizeof(std::uint64_t), sizeof(std::uint64_t));
     std::atomic_thread_fence(std::memory_order_seq_cst);
-    if (window_->post(verbs::Read{.into = {&landing, 1}, .from = remote_}, ring::Signal::now) ==
+    if (window_->post(verbs::Read{.into = {&landing, 1}, .from = remote_}, end::Signal::now) ==
         Status::ok) {
         reading_ = window_->posted();
         is_unchecked_ = false;

@@ -22,8 +22,8 @@
 #include "millrace/base/clock.hpp"
 #include "millrace/base/status.hpp"
 #include "millrace/connect/link.hpp"
+#include "millrace/end/send_window.hpp"
 #include "millrace/ring/carrier.hpp"
-#include "millrace/ring/send_window.hpp"
 #include "millrace/verbs/memory.hpp"
 #include "millrace/verbs/work_request.hpp"
 
@@ -54,7 +54,7 @@ class SharedSender {
 
     /// `token`, `packet_bytes`: of packets to the server. `link` and `window` outlive it. Throws
     /// Error (protocol; resource_exhausted; unsupported: a store was asked for that cannot be).
-    SharedSender(connect::Link& link, ring::SendWindow& window, ring::Carrier carrier,
+    SharedSender(connect::Link& link, end::SendWindow& window, ring::Carrier carrier,
                  const SharedFacts& facts, std::uint64_t token, std::size_t packet_bytes);
 
     /// Stored, not posted: a packet has left at once.
@@ -64,7 +64,7 @@ class SharedSender {
     /// By post: adds the packet, which lies in memory of `key`, to a chain that has room for it.
     /// Answers as SendWindow::chain. By store: lays it.
     base::Status send(PacketChain& chain, std::span<const std::byte> packet, std::uint32_t key,
-                      verbs::SendFlags flags, ring::Signal signal) noexcept;
+                      verbs::SendFlags flags, end::Signal signal) noexcept;
     /// What was sent is stored, or posted.
     void sent(Time now) noexcept;
     /// Nothing has come.
@@ -85,7 +85,7 @@ class SharedSender {
     /// What the server's word said after the last packet.
     void take(std::uint64_t resting, Time now) noexcept;
 
-    ring::SendWindow* window_;
+    end::SendWindow* window_;
     SharedPlaces places_;
     SharedShape shape_;
     verbs::RemoteAddress remote_;        ///< of all of it

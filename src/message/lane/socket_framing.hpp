@@ -24,7 +24,7 @@
 #include <span>
 #include <utility>
 
-#include "millrace/message/held_bytes.hpp"
+#include "millrace/message/detail/held_bytes.hpp"
 #include "millrace/message/session.hpp"
 
 namespace millrace::message {

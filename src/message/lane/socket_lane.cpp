@@ -11,8 +11,8 @@
 
 #include <fmt/format.h>
 
+#include "millrace/base/detail/system_calls.hpp"
 #include "millrace/base/error.hpp"
-#include "millrace/base/system_calls.hpp"
 #include "millrace/connect/facts.hpp"
 
 namespace millrace::message {

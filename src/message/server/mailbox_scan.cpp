@@ -4,7 +4,7 @@
 // the vector's size in memory, and the last one ends at `count`. So some bytes are loaded twice,
 // and one that was empty at first may not be at last: an answer before `from` is masked out, and
 // any other is a mailbox that is not empty now.
-#include "millrace/message/mailbox_scan.hpp"
+#include "millrace/message/detail/mailbox_scan.hpp"
 
 #include <cstdint>
 #include <cstring>

@@ -31,9 +31,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "millrace/base/peer_causality.hpp"
-#include "millrace/message/frame_reader.hpp"
-#include "millrace/message/mailbox_scan.hpp"
+#include "millrace/base/detail/peer_causality.hpp"
+#include "millrace/message/detail/frame_reader.hpp"
+#include "millrace/message/detail/mailbox_scan.hpp"
 #include "millrace/message/session.hpp"
 #include "millrace/verbs/memory.hpp"
 

@@ -26,7 +26,7 @@
 #include "lane/any_lane.hpp"
 #include "millrace/base/clock.hpp"
 #include "millrace/connect/hub.hpp"
-#include "millrace/message/held_bytes.hpp"
+#include "millrace/message/detail/held_bytes.hpp"
 #include "millrace/message/server.hpp"
 #include "server/peer_session.hpp"
 

@@ -15,7 +15,7 @@
 #include <span>
 #include <vector>
 
-#include "millrace/message/held_bytes.hpp"
+#include "millrace/message/detail/held_bytes.hpp"
 #include "millrace/message/session.hpp"
 
 namespace millrace::message {

@@ -7,7 +7,7 @@
 #include <exception>
 #include <utility>
 
-#include "millrace/base/yielding.hpp"
+#include "millrace/base/detail/yielding.hpp"
 #include "server/state.hpp"
 
 namespace millrace::message {

@@ -22,7 +22,7 @@
 #include <string>
 #include <vector>
 
-#include "millrace/base/forks.hpp"
+#include "millrace/base/detail/forks.hpp"
 #include "millrace/base/statistics.hpp"
 #include "millrace/connect/hub.hpp"
 #include "millrace/message/server.hpp"

@@ -10,8 +10,8 @@
 
 #include "completion/ringing.hpp"
 #include "millrace/base/clock.hpp"
+#include "millrace/base/detail/system_calls.hpp"
 #include "millrace/base/standard_streams.hpp"
-#include "millrace/base/system_calls.hpp"
 
 namespace millrace::soft {
 namespace {

@@ -7,8 +7,8 @@
 #include <cstdio>
 
 #include "fabric/fabric.hpp"
-#include "millrace/base/system_calls.hpp"
-#include "millrace/base/uncancelled.hpp"
+#include "millrace/base/detail/system_calls.hpp"
+#include "millrace/base/detail/uncancelled.hpp"
 
 namespace millrace::soft {
 

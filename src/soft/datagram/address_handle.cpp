@@ -7,8 +7,8 @@
 #include <cstdint>
 #include <new>
 
+#include "millrace/base/detail/uncancelled.hpp"
 #include "millrace/base/log.hpp"
-#include "millrace/base/uncancelled.hpp"
 #include "millrace/soft/device.hpp"
 #include "process/context.hpp"
 #include "process/domains.hpp"

@@ -7,7 +7,7 @@
 #include <cstdint>
 
 #include "millrace/base/clock.hpp"
-#include "millrace/base/system_calls.hpp"
+#include "millrace/base/detail/system_calls.hpp"
 #include "millrace/base/wait.hpp"
 
 namespace millrace::soft {

@@ -13,8 +13,8 @@
 
 #include "fabric/fabric_names.hpp"
 #include "fabric/peer_node.hpp"
+#include "millrace/base/detail/uncancelled.hpp"
 #include "millrace/base/error.hpp"
-#include "millrace/base/uncancelled.hpp"
 #include "system/copy_rights.hpp"
 #include "system/fences.hpp"
 #include "system/liveness.hpp"

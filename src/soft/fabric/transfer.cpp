@@ -16,9 +16,9 @@
 
 #include "fabric/fabric.hpp"
 #include "millrace/base/clock.hpp"
+#include "millrace/base/detail/system_calls.hpp"
 #include "millrace/base/log.hpp"
 #include "millrace/base/signals.hpp"
-#include "millrace/base/system_calls.hpp"
 #include "system/process_identity.hpp"
 #include "system/shared_futex.hpp"
 

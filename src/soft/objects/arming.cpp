@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "completion/completion_channel.hpp"
-#include "millrace/base/uncancelled.hpp"
+#include "millrace/base/detail/uncancelled.hpp"
 #include "objects/polling.hpp"
 #include "process/context.hpp"
 #include "process/process.hpp"

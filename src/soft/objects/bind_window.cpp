@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "fabric/node.hpp"
-#include "millrace/base/uncancelled.hpp"
+#include "millrace/base/detail/uncancelled.hpp"
 #include "process/context.hpp"
 #include "process/control_calls.hpp"
 #include "process/domains.hpp"

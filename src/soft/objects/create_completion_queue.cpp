@@ -10,7 +10,7 @@
 
 #include "completion/completion_channel.hpp"
 #include "millrace/base/clock.hpp"
-#include "millrace/base/uncancelled.hpp"
+#include "millrace/base/detail/uncancelled.hpp"
 #include "millrace/soft/device.hpp"
 #include "objects/polling.hpp"
 #include "process/context.hpp"

@@ -7,7 +7,7 @@
 #include <new>
 #include <utility>
 
-#include "millrace/base/uncancelled.hpp"
+#include "millrace/base/detail/uncancelled.hpp"
 #include "millrace/soft/device.hpp"
 #include "objects/opened_device.hpp"
 #include "process/context.hpp"

@@ -17,7 +17,7 @@
 #include "fabric/multicast.hpp"
 #include "fabric/node.hpp"
 #include "millrace/base/clock.hpp"
-#include "millrace/base/uncancelled.hpp"
+#include "millrace/base/detail/uncancelled.hpp"
 #include "millrace/soft/device.hpp"
 #include "objects/shared_receive_queue.hpp"
 #include "process/asynchronous_events.hpp"

@@ -11,9 +11,9 @@
 #include <optional>
 
 #include "layout/block_layout.hpp"
+#include "millrace/base/detail/uncancelled.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/log.hpp"
-#include "millrace/base/uncancelled.hpp"
 #include "objects/device_memory.hpp"
 #include "objects/opened_device.hpp"
 #include "objects/polling.hpp"

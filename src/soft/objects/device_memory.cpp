@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "layout/layout.hpp"
-#include "millrace/base/uncancelled.hpp"
+#include "millrace/base/detail/uncancelled.hpp"
 #include "millrace/soft/device.hpp"
 #include "objects/opened_device.hpp"
 #include "process/context.hpp"

@@ -7,8 +7,8 @@
 
 #include "copy_service/copy_service.hpp"
 #include "fabric/node.hpp"
+#include "millrace/base/detail/uncancelled.hpp"
 #include "millrace/base/log.hpp"
-#include "millrace/base/uncancelled.hpp"
 #include "millrace/soft/device.hpp"
 #include "objects/device_memory.hpp"
 #include "objects/opened_device.hpp"

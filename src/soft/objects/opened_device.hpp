@@ -13,7 +13,7 @@
 #include <new>
 #include <vector>
 
-#include "millrace/base/yielding.hpp"
+#include "millrace/base/detail/yielding.hpp"
 #include "process/process.hpp"
 #include "regions/registration.hpp"
 #include "system/descriptor.hpp"

@@ -10,10 +10,10 @@
 
 #include "completion/completion_channel.hpp"
 #include "millrace/base/clock.hpp"
+#include "millrace/base/detail/peer_causality.hpp"
+#include "millrace/base/detail/system_calls.hpp"
+#include "millrace/base/detail/uncancelled.hpp"
 #include "millrace/base/log.hpp"
-#include "millrace/base/peer_causality.hpp"
-#include "millrace/base/system_calls.hpp"
-#include "millrace/base/uncancelled.hpp"
 #include "process/context.hpp"
 #include "process/process.hpp"
 #include "queue_pair/queue_pair.hpp"

@@ -10,7 +10,7 @@
 #include <memory>
 
 #include "completion/completion_queue.hpp"
-#include "millrace/base/yielding.hpp"
+#include "millrace/base/detail/yielding.hpp"
 #include "system/guarded.hpp"
 #include "system/object_limit.hpp"
 #include "system/thread_lock.hpp"

@@ -7,7 +7,7 @@
 #include <exception>
 #include <memory>
 
-#include "millrace/base/uncancelled.hpp"
+#include "millrace/base/detail/uncancelled.hpp"
 #include "millrace/soft/device.hpp"
 #include "process/context.hpp"
 #include "queue_pair/queue_pair.hpp"

@@ -3,7 +3,7 @@
 #include <cerrno>
 #include <cstdint>
 
-#include "millrace/base/uncancelled.hpp"
+#include "millrace/base/detail/uncancelled.hpp"
 #include "millrace/soft/device.hpp"
 #include "objects/tracing.hpp"
 #include "process/context.hpp"

@@ -14,9 +14,9 @@
 
 #include "layout/state_names.hpp"
 #include "millrace/base/clock.hpp"
+#include "millrace/base/detail/uncancelled.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/log.hpp"
-#include "millrace/base/uncancelled.hpp"
 #include "process/context.hpp"
 #include "queue_pair/queue_pair.hpp"
 #include "transport/pieces.hpp"

@@ -8,9 +8,9 @@
 #include <new>
 
 #include "completion/ringing.hpp"
+#include "millrace/base/detail/system_calls.hpp"
+#include "millrace/base/detail/uncancelled.hpp"
 #include "millrace/base/error.hpp"
-#include "millrace/base/system_calls.hpp"
-#include "millrace/base/uncancelled.hpp"
 
 namespace millrace::soft {
 namespace {

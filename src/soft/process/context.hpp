@@ -7,7 +7,7 @@
 #include <cstddef>
 #include <memory>
 
-#include "millrace/base/yielding.hpp"
+#include "millrace/base/detail/yielding.hpp"
 #include "process/asynchronous_events.hpp"
 #include "regions/registration.hpp"
 #include "system/descriptor.hpp"

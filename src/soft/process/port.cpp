@@ -17,8 +17,8 @@
 #include <string_view>
 
 #include "millrace/base/clock.hpp"
+#include "millrace/base/detail/uncancelled.hpp"
 #include "millrace/base/error.hpp"
-#include "millrace/base/uncancelled.hpp"
 
 namespace millrace::soft {
 namespace {

@@ -8,7 +8,7 @@
 #include <cstring>
 
 #include "millrace/base/clock.hpp"
-#include "millrace/base/peer_causality.hpp"
+#include "millrace/base/detail/peer_causality.hpp"
 #include "process/context.hpp"
 #include "process/memory_window.hpp"
 #include "process/process.hpp"

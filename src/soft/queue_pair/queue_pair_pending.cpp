@@ -4,7 +4,7 @@
 #include <new>
 #include <optional>
 
-#include "millrace/base/peer_causality.hpp"
+#include "millrace/base/detail/peer_causality.hpp"
 #include "process/process.hpp"
 #include "queue_pair/queue_pair.hpp"
 #include "system/fences.hpp"

@@ -10,8 +10,8 @@
 #include <utility>
 
 #include "datagram/address_handle.hpp"
+#include "millrace/base/detail/uncancelled.hpp"
 #include "millrace/base/log.hpp"
-#include "millrace/base/uncancelled.hpp"
 #include "millrace/base/wait.hpp"
 #include "millrace/soft/device.hpp"
 #include "process/context.hpp"

@@ -9,9 +9,9 @@
 #include <new>
 #include <utility>
 
+#include "millrace/base/detail/random.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/log.hpp"
-#include "millrace/base/random.hpp"
 #include "system/memory_areas.hpp"
 
 namespace millrace::soft {

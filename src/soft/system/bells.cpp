@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "millrace/base/uncancelled.hpp"
+#include "millrace/base/detail/uncancelled.hpp"
 #include "system/file_of_process.hpp"
 
 namespace millrace::soft {

@@ -6,7 +6,7 @@
 #include <array>
 #include <cerrno>
 
-#include "millrace/base/system_calls.hpp"
+#include "millrace/base/detail/system_calls.hpp"
 
 namespace millrace::soft {
 namespace {

@@ -6,7 +6,7 @@
 
 #include <span>
 
-#include "millrace/base/uncancelled.hpp"
+#include "millrace/base/detail/uncancelled.hpp"
 
 namespace millrace::soft {
 

@@ -9,8 +9,8 @@
 #include <atomic>
 #include <cerrno>
 
+#include "millrace/base/detail/system_calls.hpp"
 #include "millrace/base/log.hpp"
-#include "millrace/base/system_calls.hpp"
 
 namespace millrace::soft {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <atomic>
 
-#include "millrace/base/full_fence.hpp"
+#include "millrace/base/detail/full_fence.hpp"
 
 namespace millrace::soft {
 

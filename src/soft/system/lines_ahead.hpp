@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "millrace/base/prefetch.hpp"
+#include "millrace/base/detail/prefetch.hpp"
 
 namespace millrace::soft {
 

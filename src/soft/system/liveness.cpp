@@ -7,9 +7,9 @@
 #include <cerrno>
 #include <new>
 
+#include "millrace/base/detail/system_calls.hpp"
+#include "millrace/base/detail/uncancelled.hpp"
 #include "millrace/base/error.hpp"
-#include "millrace/base/system_calls.hpp"
-#include "millrace/base/uncancelled.hpp"
 
 namespace millrace::soft {
 

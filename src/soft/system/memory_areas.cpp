@@ -13,7 +13,7 @@
 #include <cstring>
 #include <memory>
 
-#include "millrace/base/own_mappings.hpp"
+#include "millrace/base/detail/own_mappings.hpp"
 #include "system/descriptor.hpp"
 #include "system/whole_number.hpp"
 

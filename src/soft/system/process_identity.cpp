@@ -10,7 +10,7 @@
 #include <cstdio>
 #include <memory>
 
-#include "millrace/base/uncancelled.hpp"
+#include "millrace/base/detail/uncancelled.hpp"
 #include "system/whole_number.hpp"
 
 namespace millrace::soft {

@@ -8,8 +8,8 @@
 #include <cstdio>
 
 #include "millrace/base/clock.hpp"
-#include "millrace/base/system_calls.hpp"
-#include "millrace/base/uncancelled.hpp"
+#include "millrace/base/detail/system_calls.hpp"
+#include "millrace/base/detail/uncancelled.hpp"
 #include "system/process_identity.hpp"
 
 namespace millrace::soft {

@@ -12,7 +12,7 @@
 #include <cstdint>
 #include <ctime>
 
-#include "millrace/base/system_calls.hpp"
+#include "millrace/base/detail/system_calls.hpp"
 
 namespace millrace::soft {
 

@@ -11,9 +11,9 @@
 #include <cstdint>
 
 #include "millrace/base/clock.hpp"
-#include "millrace/base/own_threads.hpp"
+#include "millrace/base/detail/own_threads.hpp"
+#include "millrace/base/detail/system_calls.hpp"
 #include "millrace/base/signals.hpp"
-#include "millrace/base/system_calls.hpp"
 #include "millrace/base/wait.hpp"
 #include "system/cable_time.hpp"
 #include "system/fences.hpp"

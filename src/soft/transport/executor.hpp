@@ -18,7 +18,7 @@
 #include "fabric/fabric.hpp"
 #include "layout/block_layout.hpp"
 #include "layout/hazard.hpp"
-#include "millrace/base/long_copy.hpp"
+#include "millrace/base/detail/long_copy.hpp"
 #include "system/counters.hpp"
 #include "system/lines_ahead.hpp"
 #include "transport/connection_end.hpp"

@@ -5,8 +5,8 @@
 #include <cstdint>
 
 #include "fabric/node.hpp"
+#include "millrace/base/detail/system_calls.hpp"
 #include "millrace/base/log.hpp"
-#include "millrace/base/system_calls.hpp"
 #include "system/cable_time.hpp"
 #include "transport/executor.hpp"
 

@@ -8,8 +8,8 @@
 #include <cstdint>
 #include <cstring>
 
-#include "millrace/base/system_calls.hpp"
-#include "millrace/base/uncancelled.hpp"
+#include "millrace/base/detail/system_calls.hpp"
+#include "millrace/base/detail/uncancelled.hpp"
 #include "system/cable_time.hpp"
 #include "transport/executor.hpp"
 

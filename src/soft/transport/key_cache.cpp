@@ -2,7 +2,7 @@
 
 #include <new>
 
-#include "millrace/base/uncancelled.hpp"
+#include "millrace/base/detail/uncancelled.hpp"
 #include "regions/region_facts.hpp"
 
 namespace millrace::soft {

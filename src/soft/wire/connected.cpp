@@ -40,6 +40,8 @@ Connected::~Connected() {
     port_.remove(qpn_);
     port_.engine().remove(*this);
     // The last answers, before this process or its end of a socket goes.
+    const std::lock_guard held{*owner_};
+    answer();
     if (port_.usable()) route_->see_off();
 }
 
@@ -93,14 +95,19 @@ ibv_wc_status Connected::move() noexcept {
 }
 
 void Connected::abort() noexcept {
-    // The program has seen what came, and its peer is not to take that for lost.
-    if (port_.usable()) {
+    answer();
+    aborted_ = protocol_->abort() + (failed_ ? 1 : 0);
+    port_.engine().expect(*this, wire_never);
+}
+
+/// The program has seen what came, and its peer is not to take that for lost.
+void Connected::answer() noexcept {
+    if (!port_.usable()) return;
+    {
         WireOutlet outlet{*route_};
         protocol_->answer(cable_now(), outlet);
     }
     port_.flush();
-    aborted_ = protocol_->abort() + (failed_ ? 1 : 0);
-    port_.engine().expect(*this, wire_never);
 }
 
 void Connected::restart() noexcept {

@@ -55,6 +55,7 @@ class Connected final : public Transport, private WireReceiver, private WireTime
     [[nodiscard]] bool receives() const noexcept;
     void take(const WirePacket& packet) noexcept;
     void send(std::int64_t now, bool acknowledges = true) noexcept;
+    void answer() noexcept;
     void tell_owner() noexcept;
 
     WirePort& port_;

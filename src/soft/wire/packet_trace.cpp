@@ -15,9 +15,9 @@
 #include <cstring>
 #include <ctime>
 
+#include "millrace/base/detail/uncancelled.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/log.hpp"
-#include "millrace/base/uncancelled.hpp"
 
 namespace millrace::soft {
 namespace {

@@ -15,8 +15,8 @@
 #include <cerrno>
 #include <utility>
 
+#include "millrace/base/detail/own_threads.hpp"
 #include "millrace/base/error.hpp"
-#include "millrace/base/own_threads.hpp"
 #include "millrace/base/signals.hpp"
 #include "system/cable_time.hpp"
 #include "system/fences.hpp"

@@ -13,12 +13,12 @@
 
 #include <fmt/format.h>
 
-#include "roce/packet.hpp"
 #include "layout/layout.hpp"
+#include "millrace/base/detail/system_calls.hpp"
+#include "millrace/base/detail/uncancelled.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/log.hpp"
-#include "millrace/base/system_calls.hpp"
-#include "millrace/base/uncancelled.hpp"
+#include "roce/packet.hpp"
 #include "system/cable_time.hpp"
 
 namespace millrace::soft {

@@ -16,7 +16,7 @@
 #include <span>
 #include <vector>
 
-#include "millrace/base/forks.hpp"
+#include "millrace/base/detail/forks.hpp"
 #include "millrace/base/statistics.hpp"
 #include "system/descriptor.hpp"
 #include "system/spin_lock.hpp"

@@ -12,11 +12,11 @@
 #include <string_view>
 #include <utility>
 
-#include "roce/packet.hpp"
+#include "millrace/base/detail/system_calls.hpp"
+#include "millrace/base/detail/uncancelled.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/log.hpp"
-#include "millrace/base/system_calls.hpp"
-#include "millrace/base/uncancelled.hpp"
+#include "roce/packet.hpp"
 #include "wire/wire_slots.hpp"
 
 namespace millrace::soft {

@@ -24,9 +24,9 @@
 #include <fmt/format.h>
 
 #include "millrace/base/clock.hpp"
+#include "millrace/base/detail/random.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/log.hpp"
-#include "millrace/base/random.hpp"
 #include "system/file_of_process.hpp"
 
 namespace millrace::soft {

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <thread>
 
-#include "millrace/base/system_calls.hpp"
+#include "millrace/base/detail/system_calls.hpp"
 #include "soft/events.hpp"
 #include "soft/remote_endpoint.hpp"
 #include "support/resources.hpp"

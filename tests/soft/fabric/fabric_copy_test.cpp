@@ -12,7 +12,7 @@
 
 #include "fabric/copy_in_order.hpp"
 #include "millrace/base/deadline.hpp"
-#include "millrace/base/long_copy.hpp"
+#include "millrace/base/detail/long_copy.hpp"
 #include "millrace/base/wait.hpp"
 
 namespace millrace::soft {

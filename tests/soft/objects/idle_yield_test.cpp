@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-#include "millrace/base/system_calls.hpp"
+#include "millrace/base/detail/system_calls.hpp"
 #include "millrace/base/wait.hpp"
 #include "soft/station.hpp"
 

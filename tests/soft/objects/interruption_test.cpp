@@ -8,7 +8,7 @@
 #include <string>
 #include <thread>
 
-#include "millrace/base/uncancelled.hpp"
+#include "millrace/base/detail/uncancelled.hpp"
 #include "process/asynchronous_events.hpp"
 #include "process/context.hpp"
 #include "soft/events.hpp"

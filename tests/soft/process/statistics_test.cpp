@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <thread>
 
+#include "millrace/base/detail/system_calls.hpp"
 #include "millrace/base/statistics.hpp"
-#include "millrace/base/system_calls.hpp"
 #include "soft/remote_endpoint.hpp"
 
 namespace millrace::test {

@@ -16,7 +16,7 @@
 
 #include "fabric/fabric.hpp"
 #include "fabric/node.hpp"
-#include "millrace/base/own_mappings.hpp"
+#include "millrace/base/detail/own_mappings.hpp"
 #include "regions/region_facts.hpp"
 #include "soft/fabric_name.hpp"
 #include "support/child_process.hpp"

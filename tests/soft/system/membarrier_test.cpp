@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 
-#include "millrace/base/system_calls.hpp"
+#include "millrace/base/detail/system_calls.hpp"
 #include "support/child_process.hpp"
 #include "support/withheld_copies.hpp"
 #include "system/fences.hpp"

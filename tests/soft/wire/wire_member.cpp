@@ -16,7 +16,7 @@ class Speaker final : public soft::WireReceiver {
         text.erase(text.find_last_not_of(' ') + 1);
         say(text);
     }
-    void settled(std::int64_t) noexcept override {}
+    bool settled(std::int64_t, Answers) noexcept override { return false; }
 };
 
 }  // namespace

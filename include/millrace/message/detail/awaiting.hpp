@@ -11,10 +11,10 @@
 #include <optional>
 #include <utility>
 
-#include "millrace/base/cancellation_watch.hpp"
 #include "millrace/base/clock.hpp"
 #include "millrace/base/coroutine.hpp"
 #include "millrace/base/deadline.hpp"
+#include "millrace/base/detail/cancellation_watch.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/executor.hpp"
 #include "millrace/base/status.hpp"

@@ -14,7 +14,7 @@
 #include <thread>
 #include <vector>
 
-#include "millrace/base/thread_bell.hpp"
+#include "millrace/base/detail/thread_bell.hpp"
 #include "millrace/base/wait.hpp"
 
 namespace millrace::ring::detail {

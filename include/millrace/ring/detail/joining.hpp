@@ -13,7 +13,6 @@
 #include "millrace/base/deadline.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/status.hpp"
-#include "millrace/base/wait.hpp"
 #include "millrace/connect/link.hpp"
 #include "millrace/ring/design.hpp"
 #include "millrace/ring/options.hpp"
@@ -32,14 +31,14 @@ namespace detail {
 class Join {
   public:
     Join(connect::Link& link, Design asked_design, const RingOptions& asked)
-        : design{asked_design}, options{asked}, link_{&link}, parker_{link} {}
+        : design{asked_design}, options{asked}, link_{&link} {}
 
     /// How often who sleeps elsewhere is to look, so that a peer that says no more is given up.
     static constexpr std::chrono::nanoseconds slice = std::chrono::milliseconds{100};
     /// Says where this end's memory is, behind the words about a second queue pair if the link gets
     /// one. `at_once`: waits for the other end's. Throws Error as Link::exchange.
-    [[nodiscard]] std::optional<Places> meet(const Places& mine, const Terms& terms, Joining joining,
-                                             const base::Deadline& deadline);
+    [[nodiscard]] std::optional<Places> meet(const Places& mine, const Terms& terms,
+                                             Joining joining, const base::Deadline& deadline);
     /// Never throws: `empty`, or what ends it, of which failure() tells: 5 s of looks, too, as a
     /// listener gives (the time runs while somebody looks).
     [[nodiscard]] base::Status look(std::optional<Places>& theirs) noexcept;
@@ -47,8 +46,6 @@ class Join {
 
     [[nodiscard]] base::Status ended() const noexcept { return ended_; }
     [[nodiscard]] const std::string& failure() const noexcept { return failure_; }
-    /// Wakes for the other end's word.
-    [[nodiscard]] base::StandingParker& parker() noexcept { return parker_; }
 
     Design design;
     RingOptions options;
@@ -56,7 +53,6 @@ class Join {
 
   private:
     connect::Link* link_;
-    connect::LinkParker parker_;
     std::optional<Places> mine_;  ///< to be said once the second queue pair is open
     base::Status ended_ = base::Status::ok;
     std::string failure_;

@@ -3,11 +3,9 @@
 
 #include "millrace/connect/link.hpp"
 #include "millrace/ring/carrier.hpp"
-#include "millrace/ring/counter.hpp"
 #include "millrace/ring/design.hpp"
-#include "millrace/ring/send_window.hpp"
+#include "millrace/ring/detail/end_names.hpp"
 #include "millrace/ring/terms.hpp"
-#include "millrace/ring/wake_up.hpp"
 #include "millrace/verbs/memory.hpp"
 
 namespace millrace::ring::detail {

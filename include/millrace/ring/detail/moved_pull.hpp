@@ -14,11 +14,10 @@
 #include <cstdint>
 #include <memory>
 
-#include "millrace/base/forks.hpp"
+#include "millrace/base/detail/forks.hpp"
 #include "millrace/connect/link.hpp"
-#include "millrace/ring/counter.hpp"
 #include "millrace/ring/detail/data_mover.hpp"
-#include "millrace/ring/send_window.hpp"
+#include "millrace/ring/detail/end_names.hpp"
 #include "millrace/verbs/memory.hpp"
 
 namespace millrace::ring::detail {

@@ -9,7 +9,7 @@
 #include <cstdint>
 
 #include "millrace/base/status.hpp"
-#include "millrace/ring/send_window.hpp"
+#include "millrace/ring/detail/end_names.hpp"
 #include "millrace/verbs/memory.hpp"
 #include "millrace/verbs/work_request.hpp"
 

@@ -16,9 +16,9 @@
 #include <memory>
 #include <utility>
 
-#include "millrace/base/peer_causality.hpp"
+#include "millrace/base/detail/peer_causality.hpp"
 #include "millrace/base/status.hpp"
-#include "millrace/ring/send_window.hpp"
+#include "millrace/ring/detail/end_names.hpp"
 #include "millrace/ring/watermark.hpp"
 #include "millrace/verbs/memory.hpp"
 #include "millrace/verbs/work_request.hpp"

@@ -18,8 +18,8 @@
 
 #include "millrace/base/status.hpp"
 #include "millrace/connect/link.hpp"
+#include "millrace/ring/detail/end_names.hpp"
 #include "millrace/ring/detail/receive_pool.hpp"
-#include "millrace/ring/send_window.hpp"
 #include "millrace/verbs/memory.hpp"
 #include "millrace/verbs/work_request.hpp"
 

@@ -11,11 +11,10 @@
 #include <utility>
 
 #include "millrace/base/status.hpp"
-#include "millrace/ring/counter.hpp"
 #include "millrace/ring/design.hpp"
+#include "millrace/ring/detail/end_names.hpp"
 #include "millrace/ring/detail/receive_pool.hpp"
 #include "millrace/ring/position.hpp"
-#include "millrace/ring/send_window.hpp"
 #include "millrace/verbs/memory.hpp"
 
 namespace millrace::ring::detail {

@@ -7,13 +7,12 @@
 #include <cstdint>
 #include <utility>
 
-#include "millrace/ring/counter.hpp"
 #include "millrace/ring/design.hpp"
+#include "millrace/ring/detail/end_names.hpp"
 #include "millrace/ring/detail/front.hpp"
 #include "millrace/ring/detail/meeting.hpp"
 #include "millrace/ring/detail/space.hpp"
 #include "millrace/ring/position.hpp"
-#include "millrace/ring/wake_up.hpp"
 
 namespace millrace::ring::detail {
 

@@ -40,10 +40,9 @@
 #include "millrace/base/wait.hpp"
 #include "millrace/connect/link.hpp"
 #include "millrace/ring/carrier.hpp"
-#include "millrace/ring/counter.hpp"
 #include "millrace/ring/counts.hpp"
 #include "millrace/ring/design.hpp"
-#include "millrace/ring/detail/completion_sleeper.hpp"
+#include "millrace/ring/detail/end_names.hpp"
 #include "millrace/ring/detail/push1.hpp"
 #include "millrace/ring/detail/push2.hpp"
 #include "millrace/ring/detail/space.hpp"
@@ -52,9 +51,7 @@
 #include "millrace/ring/frames.hpp"
 #include "millrace/ring/options.hpp"
 #include "millrace/ring/position.hpp"
-#include "millrace/ring/send_window.hpp"
 #include "millrace/ring/terms.hpp"
-#include "millrace/ring/wake_up.hpp"
 #include "millrace/ring/watermark.hpp"
 #include "millrace/verbs/memory.hpp"
 
@@ -94,14 +91,10 @@ class TransmitterBase {
     [[nodiscard]] std::uint64_t transferred() const noexcept { return transferred_; }
     [[nodiscard]] std::uint64_t consumed() const noexcept { return space_.consumed(); }
     /// `ok`; or how the ring has ended: `closed`, `peer_lost`.
-    [[nodiscard]] base::Status ended() const noexcept { return ended_; }
-    /// Nothing goes any more: this end has said so.
-    void closed() noexcept { ended_ = base::Status::closed; }
-    /// In a child made by fork.
-    void become_copy() noexcept {
-        if (ended_ == base::Status::ok) ended_ = base::Status::peer_lost;
-    }
-    [[nodiscard]] bool is_copy() const noexcept { return window_.is_copy(); }
+    [[nodiscard]] base::Status ended() const noexcept { return end_.ended(); }
+    /// Of the Sender, whose thread has its sleeping and its close.
+    [[nodiscard]] End& end() noexcept { return end_; }
+    [[nodiscard]] const End& end() const noexcept { return end_; }
     /// Bytes of laid items that fit in the peer's ring, and, where items wait, in ours.
     [[nodiscard]] std::uint64_t peer_room() const noexcept {
         const std::uint64_t used = laid_ - consumed();
@@ -122,7 +115,9 @@ class TransmitterBase {
     /// True: something must still be told to the consumer.
     [[nodiscard]] bool owes() const noexcept { return bell_.owes() || notice_.owes(intransit_); }
     [[nodiscard]] SenderCounts counts() const noexcept;
-    [[nodiscard]] std::string failure() const;
+    [[nodiscard]] std::string failure() const {
+        return end_.failure(notice_window_ ? &*notice_window_ : nullptr);
+    }
 
     // ---- what it does. `ok`; or `closed`, `peer_lost`: it has ended.
 
@@ -131,7 +126,7 @@ class TransmitterBase {
     /// Takes completions, looks for space, rings what is owed, looks after the peer.
     base::Status service() noexcept;
     /// As service, when it is about to be said that everything has arrived.
-    base::Status look_at_peer_now() noexcept;
+    base::Status look_at_peer_now() noexcept { return end_.look_now(); }
     /// Asks the consumer for space, if the design does so.
     base::Status refresh() noexcept;
     /// As refresh, if so much of the ring is in use up to `position` that it is time. `asked`: so
@@ -152,7 +147,7 @@ class TransmitterBase {
     }
     /// Takes completions. False: a request has failed.
     bool reap() noexcept {
-        const bool whole = window_.reap() == base::Status::ok;
+        const bool whole = end_.window().reap() == base::Status::ok;
         reap_transferred();
         return whole;
     }
@@ -186,16 +181,16 @@ class TransmitterBase {
     class SpaceSleeper;
 
     /// Makes ready what the consumer must find before it is told the addresses.
-    TransmitterBase(connect::Link& link, const Terms& terms, const verbs::RegisteredBuffer& memory,
+    TransmitterBase(connect::Link link, const Terms& terms, const verbs::RegisteredBuffer& memory,
                     Design design, const RingOptions& options);
     /// Takes the consumer's addresses, and the words among them that are addressable.
     void meet(const Places& theirs, PeerMemory& peer, const verbs::RegisteredBuffer& memory,
               const RingOptions& options);
 
     [[nodiscard]] Self& self() noexcept { return static_cast<Self&>(*this); }
-    base::Status end() noexcept;
+    /// Requests fail, or the peer goes on no more.
+    base::Status lost() noexcept { return end_.lost(); }
     [[gnu::cold]] base::Status disbelieve() noexcept;
-    base::Status look_at_peer() noexcept;
     base::Status look_for_space() noexcept;
     base::Status tell_counter() noexcept;
     base::Status settle_in_flight() noexcept;
@@ -203,7 +198,7 @@ class TransmitterBase {
     void reap_transferred() noexcept;
     /// The last posted request leaves a completion, which says that all up to intransit_ is there.
     void cover() noexcept {
-        covers_[cover_tail_++ & cover_mask_] = {window_.posted(), intransit_};
+        covers_[cover_tail_++ & cover_mask_] = {end_.window().posted(), intransit_};
         covered_ = intransit_;
     }
     /// Whether the run up to `position` must leave a completion.
@@ -223,7 +218,7 @@ class TransmitterBase {
     };
 
     const Terms* terms_;
-    connect::Link* link_;
+    End end_;
     const std::byte* ring_ = nullptr;  ///< of what is laid; null in place, where nothing is read
     std::uint64_t intransit_ = 0;
     std::uint64_t laid_ = 0;
@@ -231,12 +226,9 @@ class TransmitterBase {
     std::uint64_t covered_ = 0;      ///< position behind the last signaled request
     std::uint64_t quarter_ = 0;
     std::uint64_t transferred_ = 0;
-    base::Status ended_ = base::Status::ok;
-    bool lied_to_ = false;  ///< ended_, because the consumer claims what cannot be
     bool waiting_ = false;  ///< in a wait that has come to its sleeper
     bool is_moved_ = false;
 
-    SendWindow window_;
     TransferNotice<D.transfer> notice_;
     Bell bell_;
     SpaceView<D.space> space_;
@@ -260,7 +252,7 @@ class TransmitterBase {
 template <Design D>
 class Push1Transmitter final : public TransmitterBase<D> {
   public:
-    Push1Transmitter(connect::Link& link, const Terms& terms, const verbs::RegisteredBuffer& memory,
+    Push1Transmitter(connect::Link link, const Terms& terms, const verbs::RegisteredBuffer& memory,
                      Design design, const RingOptions& options);
     /// `ring`: where items are laid; null in place. `peer_ring`: where runs of it are copied to, if
     /// the consumer's ring is addressable.
@@ -316,12 +308,12 @@ class Push1Transmitter final : public TransmitterBase<D> {
                      [[maybe_unused]] std::uint64_t position, Signal signal) noexcept {
         if constexpr (D.transfer == TransferNotification::immediate) {
             if (!has_receive()) return base::Status::full;
-            const base::Status status = data_.run_with_immediate(this->window_, offset, bytes,
+            const base::Status status = data_.run_with_immediate(this->end_.window(), offset, bytes,
                                                                  immediate_of(position), signal);
             if (status == base::Status::ok) this->notice_.sent(position);
             return status;
         } else {
-            return data_.run(this->window_, offset, bytes, signal);
+            return data_.run(this->end_.window(), offset, bytes, signal);
         }
     }
     /// The run counts as sent before it is posted: so nothing has to be kept over the post. How far
@@ -334,7 +326,7 @@ class Push1Transmitter final : public TransmitterBase<D> {
         const base::Status status = run(offset, bytes, laid, signal);
         if (status != base::Status::ok) [[unlikely]]
             return failed(status, bytes);
-        if (this->window_.last_is_signaled()) this->cover();
+        if (this->end_.window().last_is_signaled()) this->cover();
         return this->tell();
     }
     [[gnu::noinline]] base::Status push_and_ring(std::uint64_t offset, std::uint64_t bytes,
@@ -353,7 +345,7 @@ class Push1Transmitter final : public TransmitterBase<D> {
 template <Design D>
 class Push2Transmitter final : public TransmitterBase<D> {
   public:
-    Push2Transmitter(connect::Link& link, const Terms& terms, const verbs::RegisteredBuffer& memory,
+    Push2Transmitter(connect::Link link, const Terms& terms, const verbs::RegisteredBuffer& memory,
                      Design design, const RingOptions& options);
     void meet(const Places& theirs, PeerMemory& peer, const verbs::RegisteredBuffer& memory,
               const RingOptions& options, const verbs::RegisteredBuffer* ring,
@@ -379,7 +371,7 @@ class Push2Transmitter final : public TransmitterBase<D> {
 template <Design D>
 class PullTransmitter final : public TransmitterBase<D> {
   public:
-    PullTransmitter(connect::Link& link, const Terms& terms, const verbs::RegisteredBuffer& memory,
+    PullTransmitter(connect::Link link, const Terms& terms, const verbs::RegisteredBuffer& memory,
                     Design design, const RingOptions& options);
     void meet(const Places& theirs, PeerMemory& peer, const verbs::RegisteredBuffer& memory,
               const RingOptions& options, const verbs::RegisteredBuffer* ring,

@@ -1,5 +1,5 @@
 // Bell and Sleeper, see the header for the protocol. All of it is off the polled path.
-#include "millrace/ring/wake_up.hpp"
+#include "millrace/end/wake_up.hpp"
 
 #include <array>
 #include <chrono>
@@ -10,7 +10,7 @@
 
 #include "millrace/base/error.hpp"
 
-namespace millrace::ring {
+namespace millrace::end {
 
 base::Status Bell::ring() noexcept {
     const std::uint64_t asked = own_->peer_sleeping.load();
@@ -164,4 +164,4 @@ void Sleeper::woken(Rest from) {
     LinkParker::woken(from);
 }
 
-}  // namespace millrace::ring
+}  // namespace millrace::end

@@ -8,9 +8,9 @@
 #include <mutex>
 
 #include "millrace/base/deadline.hpp"
-#include "millrace/base/forks.hpp"
+#include "millrace/base/detail/forks.hpp"
+#include "millrace/base/detail/thread_bell.hpp"
 #include "millrace/base/status.hpp"
-#include "millrace/base/thread_bell.hpp"
 #include "millrace/base/wait.hpp"
 
 namespace millrace::base {

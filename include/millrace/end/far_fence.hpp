@@ -8,7 +8,7 @@
 #include "millrace/base/language.hpp"
 #include "millrace/connect/link.hpp"
 
-namespace millrace::ring {
+namespace millrace::end {
 
 /// From now on far_fence() of any process of this machine reaches the threads of this one. False:
 /// membarrier is not to be had here. Any thread; a system call at the first call.
@@ -24,4 +24,4 @@ void far_fence() noexcept;
 /// Where a far fence takes the place of one's own: only the compiler must keep the order.
 inline void near_fence() noexcept { std::atomic_signal_fence(std::memory_order_seq_cst); }
 
-}  // namespace millrace::ring
+}  // namespace millrace::end

@@ -11,7 +11,7 @@
 #include <span>
 #include <utility>
 
-#include "millrace/message/frame.hpp"
+#include "millrace/message/detail/frame.hpp"
 #include "millrace/ring/watermark.hpp"
 
 namespace millrace::message {

@@ -1,5 +1,5 @@
 // SendWindow, see the header. What stands here runs once per window of requests or less.
-#include "millrace/ring/send_window.hpp"
+#include "millrace/end/send_window.hpp"
 
 #include <algorithm>
 #include <array>
@@ -8,10 +8,10 @@
 
 #include <fmt/format.h>
 
+#include "millrace/base/detail/system_calls.hpp"
 #include "millrace/base/error.hpp"
-#include "millrace/base/system_calls.hpp"
 
-namespace millrace::ring {
+namespace millrace::end {
 
 SendWindow::SendWindow(verbs::QueuePair& queue_pair, verbs::CompletionQueue& completions) noexcept
     : queue_pair_{&queue_pair}, completions_{&completions} {
@@ -133,4 +133,4 @@ std::string cause_of_loss(const connect::Link& link, const SendWindow& window) {
     return link.why_lost();
 }
 
-}  // namespace millrace::ring
+}  // namespace millrace::end

@@ -24,8 +24,8 @@
 #include <span>
 
 #include "millrace/base/status.hpp"
-#include "millrace/message/copy.hpp"
-#include "millrace/message/frame.hpp"
+#include "millrace/message/detail/copy.hpp"
+#include "millrace/message/detail/frame.hpp"
 #include "millrace/message/requester.hpp"
 #include "millrace/message/session.hpp"
 

@@ -33,7 +33,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "millrace/base/peer_causality.hpp"
+#include "millrace/base/detail/peer_causality.hpp"
 #include "millrace/ring/watermark.hpp"
 
 namespace millrace::message {

@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <string>
 
+#include "millrace/base/detail/forks.hpp"
 #include "millrace/base/error.hpp"
-#include "millrace/base/forks.hpp"
 #include "millrace/base/language.hpp"
 
 namespace millrace::base {

@@ -16,15 +16,15 @@
 #include <span>
 #include <string>
 
+#include "millrace/base/detail/forks.hpp"
 #include "millrace/base/error.hpp"
-#include "millrace/base/forks.hpp"
 #include "millrace/base/status.hpp"
 #include "millrace/connect/link.hpp"
 #include "millrace/verbs/completion_queue.hpp"
 #include "millrace/verbs/queue_pair.hpp"
 #include "millrace/verbs/work_request.hpp"
 
-namespace millrace::ring {
+namespace millrace::end {
 
 /// Whether a request leaves a completion.
 enum class Signal : std::uint8_t {
@@ -229,8 +229,8 @@ class SendWindow {
     base::ForkWatch fork_watch_{*this};
 };
 
-/// Why the peer of a link is lost, for failure() of its end, where nothing that it claims tells
-/// better: its process ended, where the link has noticed that; else the request that failed.
+/// Why the peer of a link is lost, where nothing that it claims tells better: its process ended,
+/// where the link has noticed that; else the request that failed.
 [[nodiscard]] std::string cause_of_loss(const connect::Link& link, const SendWindow& window);
 
-}  // namespace millrace::ring
+}  // namespace millrace::end

@@ -9,7 +9,7 @@
 
 #include <cstdint>
 
-#include "millrace/base/contention.hpp"
+#include "millrace/base/detail/contention.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/language.hpp"
 

@@ -15,9 +15,9 @@
 #include <cstring>
 #include <span>
 
-#include "millrace/base/peer_causality.hpp"
-#include "millrace/message/copy.hpp"
-#include "millrace/message/frame.hpp"
+#include "millrace/base/detail/peer_causality.hpp"
+#include "millrace/message/detail/copy.hpp"
+#include "millrace/message/detail/frame.hpp"
 #include "millrace/ring/watermark.hpp"
 
 namespace millrace::message {

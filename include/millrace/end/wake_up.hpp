@@ -53,12 +53,12 @@
 #include "millrace/base/error.hpp"
 #include "millrace/base/status.hpp"
 #include "millrace/connect/link.hpp"
-#include "millrace/ring/counter.hpp"
-#include "millrace/ring/far_fence.hpp"
-#include "millrace/ring/send_window.hpp"
+#include "millrace/end/counter.hpp"
+#include "millrace/end/far_fence.hpp"
+#include "millrace/end/send_window.hpp"
 #include "millrace/verbs/memory.hpp"
 
-namespace millrace::ring {
+namespace millrace::end {
 
 /// Lies in memory registered with remote write and remote read. The peer must be told its address.
 struct WakeUpPage {
@@ -211,4 +211,4 @@ class Sleeper : public connect::LinkParker {
     std::uint64_t woken_ = 0;
 };
 
-}  // namespace millrace::ring
+}  // namespace millrace::end

@@ -7,8 +7,8 @@
 #include <string>
 
 #include "millrace/base/status.hpp"
-#include "millrace/message/filled.hpp"
-#include "millrace/message/frame_reader.hpp"
+#include "millrace/message/detail/filled.hpp"
+#include "millrace/message/detail/frame_reader.hpp"
 
 namespace millrace::message::detail {
 

@@ -1,13 +1,13 @@
 // Far fences by membarrier(2), see the header.
-#include "millrace/ring/far_fence.hpp"
+#include "millrace/end/far_fence.hpp"
 
 #include <linux/membarrier.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "millrace/base/system_calls.hpp"
+#include "millrace/base/detail/system_calls.hpp"
 
-namespace millrace::ring {
+namespace millrace::end {
 namespace {
 
 long membarrier(int command) noexcept { return ::syscall(SYS_membarrier, command, 0, 0); }
@@ -34,4 +34,4 @@ void far_fence() noexcept {
     base::count_system_call();
 }
 
-}  // namespace millrace::ring
+}  // namespace millrace::end

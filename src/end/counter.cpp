@@ -1,9 +1,9 @@
 // CounterPush and CounterPull, see the header.
-#include "millrace/ring/counter.hpp"
+#include "millrace/end/counter.hpp"
 
 #include <cstdint>
 
-namespace millrace::ring {
+namespace millrace::end {
 
 base::Status CounterPush::send(std::uint64_t value) noexcept {
     if (!window_->done(ticket_)) {
@@ -53,4 +53,4 @@ bool CounterPull::poll() noexcept {
     return true;
 }
 
-}  // namespace millrace::ring
+}  // namespace millrace::end

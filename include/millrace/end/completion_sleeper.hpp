@@ -12,9 +12,9 @@
 #include <utility>
 
 #include "millrace/connect/link.hpp"
-#include "millrace/ring/send_window.hpp"
+#include "millrace/end/send_window.hpp"
 
-namespace millrace::ring::detail {
+namespace millrace::end {
 
 class CompletionSleeper : public connect::LinkParker {
   public:
@@ -74,4 +74,4 @@ class CompletionSleeper : public connect::LinkParker {
     bool has_slept_ = false;  ///< since prepare()
 };
 
-}  // namespace millrace::ring::detail
+}  // namespace millrace::end

@@ -17,13 +17,13 @@
 #include <memory>
 #include <utility>
 
-#include "millrace/base/peer_causality.hpp"
+#include "millrace/base/detail/peer_causality.hpp"
 #include "millrace/base/status.hpp"
-#include "millrace/ring/send_window.hpp"
+#include "millrace/end/send_window.hpp"
 #include "millrace/verbs/memory.hpp"
 #include "millrace/verbs/work_request.hpp"
 
-namespace millrace::ring {
+namespace millrace::end {
 
 inline constexpr std::size_t cache_line = 64;
 
@@ -119,4 +119,4 @@ class CounterPull {
     PeerWord memory_;
 };
 
-}  // namespace millrace::ring
+}  // namespace millrace::end
