@@ -36,7 +36,8 @@ Resources resources_of(pid_t pid) {
         }
     }
     const std::filesystem::directory_iterator open{fmt::format("/proc/{}/fd", pid)};
-    all.descriptors = static_cast<double>(std::distance(begin(open), end(open)));
+    all.descriptors =
+        static_cast<double>(std::distance(open, std::filesystem::directory_iterator{}));
     return all;
 }
 

@@ -18,8 +18,7 @@
 #include "millrace/base/status.hpp"
 #include "millrace/base/wait.hpp"
 #include "millrace/connect/link.hpp"
-#include "millrace/end/send_window.hpp"
-#include "millrace/end/wake_up.hpp"
+#include "millrace/ring/detail/end_names.hpp"
 #include "millrace/verbs/memory.hpp"
 
 namespace millrace::ring {

@@ -11,7 +11,7 @@ namespace millrace::test {
 
 [[nodiscard]] inline std::size_t open_descriptors() {
     const std::filesystem::directory_iterator all{"/proc/self/fd"};
-    return static_cast<std::size_t>(std::distance(begin(all), end(all)));
+    return static_cast<std::size_t>(std::distance(all, std::filesystem::directory_iterator{}));
 }
 
 /// Mappings of files in memory, which is what is shared with peers. (Others come and go with the
