@@ -121,7 +121,7 @@ std::optional<Hello> parse_hello(std::span<const std::byte> payload) noexcept {
     hello.resumes = resumes == 1;
     hello.reads_large = (abilities & 1) != 0;
     hello.batches = (abilities & 4) != 0;
-    const bool allowed = resumes <= 1 && abilities <= 7 && hello.window >= 1 &&
+    const bool allowed = resumes <= 1 && (abilities & ~std::uint64_t{5}) == 0 && hello.window >= 1 &&
                          hello.window <= largest_window && hello.next_id >= 1 &&
                          hello.next_id <= largest_request_id;
     return allowed ? std::optional{hello} : std::nullopt;
