@@ -48,7 +48,7 @@ struct Board {
     std::atomic<std::uint32_t> phase;
     std::uint32_t ports[most_responders];
     double cycles;  ///< of a responder, for each response
-    double answered;
+    double found;  ///< mailboxes with a message, which may be several requests
     double looked_at;
 };
 
@@ -142,7 +142,11 @@ void respond(Pair& pair, const RpcCase& chosen) {
     for (std::size_t i = 0; i < items; ++i) {
         stamp(region.data() + i * chosen.response_bytes, chosen.response_bytes, i);
     }
+    double found = 0;
+    std::optional<message::ClientId> last;  ///< in this turn
     const auto answer = [&](message::Request& request) {
+        if (last != request.client()) ++found;
+        last = request.client();
         std::uint64_t item = 0;
         std::memcpy(&item, request.payload().data(), sizeof item);
         (void)request.answer(
@@ -166,7 +170,6 @@ void respond(Pair& pair, const RpcCase& chosen) {
     }
     pair.meet();
     double rounds = 0;
-    double answered = 0;
     CyclesOfWindows cycles;
     std::uint32_t before = Board::setting_up;
     for (std::uint32_t round = 1; before != Board::over; ++round) {
@@ -174,22 +177,22 @@ void respond(Pair& pair, const RpcCase& chosen) {
         if (phase != before) {
             before = phase;
             if (phase == Board::measuring) {
-                rounds = answered = 0;
+                rounds = found = 0;
                 cycles = {};
             }
         }
         for (message::Server& server : servers) {
+            last.reset();
             const std::uint64_t begin = base::ticks();
             const std::size_t requests = server.turn(answer);
             if (requests == 0) continue;
             cycles.add(base::ticks() - begin, requests);
-            answered += static_cast<double>(requests);
             ++rounds;
         }
         if (round % 1024 == 0) pair.check(round);
     }
     board.cycles = cycles.median();
-    board.answered = answered;
+    board.found = found;
     board.looked_at = rounds * static_cast<double>(connections_of(chosen));
     pair.meet();
     for (message::Server& server : servers) (void)server.close(patience());
@@ -453,7 +456,7 @@ RpcResult measure_rpc(const RpcCase& chosen) {
             result.requester_cycles_per_byte = requesters.cycles() / bytes;
             result.responder_cycles_per_message = board.cycles;
             result.responder_cycles_per_byte = board.cycles / bytes;
-            result.empty_percent = 100 * (1 - board.answered / std::max(1.0, board.looked_at));
+            result.empty_percent = 100 * (1 - board.found / std::max(1.0, board.looked_at));
             requesters.close();
             return 0.0;
         },
