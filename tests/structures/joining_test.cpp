@@ -207,6 +207,39 @@ TYPED_TEST(JoiningOver, AReplicatorSendsOnBesideAConsumerThatStopsInItsSetup) {
 
 // --- levels
 
+TEST(Joining, AProducerWithLevelsMayCloseOneBeforeAllHaveComeIn) {
+    auto fan_in =
+        FanIn<Tagged>::listen(fresh_address(), {.queue = small(), .levels = 2, .expected = 1});
+    Tagged item;
+    const auto send_and_close = [&](std::uint32_t level) {
+        Options options = small();
+        options.ring.label = level;
+        options.ring.crew = {.number = 7, .size = 2};
+        auto joining = std::async(std::launch::async, [&] {
+            return Producer<Tagged>::connect(fan_in.address(), options, soon());
+        });
+        while (joining.wait_for(0s) != std::future_status::ready) {
+            EXPECT_EQ(fan_in.try_dequeue(item), Status::empty);
+        }
+        auto producer = joining.get();
+        ASSERT_EQ(producer.enqueue(Tagged::make(level, 0), soon()), Status::ok);
+        ASSERT_EQ(fan_in.dequeue(item, soon()), Status::ok);
+        ASSERT_EQ(producer.close(soon()), Status::ok);
+    };
+    ASSERT_NO_FATAL_FAILURE(send_and_close(0));
+    // It leaves before the next queue comes.
+    const Deadline deadline = soon();
+    while (fan_in.explain().find("the queue of one of them") != std::string::npos) {
+        ASSERT_EQ(fan_in.try_dequeue(item), Status::empty);
+        ASSERT_FALSE(deadline.expired());
+    }
+    EXPECT_EQ(fan_in.stats().joined, 0U);
+    ASSERT_NO_FATAL_FAILURE(send_and_close(1));
+    EXPECT_EQ(fan_in.dequeue(item, soon()), Status::closed);
+    EXPECT_EQ(fan_in.stats().joined, 1U);
+    EXPECT_EQ(fan_in.stats().closed, 1U);
+}
+
 TEST(Joining, AProducerWithLevelsIsOneProducer) {
     for (const bool beside : {false, true}) {
         FanInOptions options{.queue = small(), .levels = 3, .expected = 2};

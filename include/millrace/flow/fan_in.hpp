@@ -383,6 +383,8 @@ class FanIn {
             remove(source);
             if (party.queues != 0) return;
             const bool had_joined = party.has_joined();
+            // It may close a queue before all of them have come in here.
+            if (!had_joined && !party.lost_one) return;
             const FanInSource facts = party.facts;
             how = party.lost_one ? base::Status::peer_lost : base::Status::closed;
             std::erase_if(parties, [&](const auto& one) { return one.get() == &party; });
