@@ -217,7 +217,7 @@ class FanIn {
     struct Party {
         FanInSource facts;
         ring::Crew crew;
-        std::uint32_t came = 0;    ///< queues; it has joined when all have
+        std::uint32_t came = 0;    ///< queues, also those closed before the others came
         std::uint32_t queues = 0;  ///< that are here
         bool lost_one = false;
 
@@ -381,10 +381,8 @@ class FanIn {
             Party& party = *source.party;
             party.lost_one = party.lost_one || how == base::Status::peer_lost;
             remove(source);
-            if (party.queues != 0) return;
             const bool had_joined = party.has_joined();
-            // It may close a queue before all of them have come in here.
-            if (!had_joined && !party.lost_one) return;
+            if (party.queues != 0 || (!had_joined && !party.lost_one)) return;
             const FanInSource facts = party.facts;
             how = party.lost_one ? base::Status::peer_lost : base::Status::closed;
             std::erase_if(parties, [&](const auto& one) { return one.get() == &party; });
