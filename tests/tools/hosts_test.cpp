@@ -31,7 +31,7 @@ class Hosts : public testing::Test {
     }
     [[nodiscard]] std::string file(const std::string& name) const { return folder_.path(name); }
     [[nodiscard]] std::string demo(const std::string& hosts) const {
-        return "exec \"$0\" demo '" + file("files") + "' --rounds 1 " + hosts + " --json 2>&1";
+        return "exec \"$0\" demo '" + file("files") + "' --rounds 2 " + hosts + " --json 2>&1";
     }
 
     millrace::test::TemporaryFolder folder_;

@@ -23,6 +23,10 @@ void tell_port(const TransportOptions& options, std::uint16_t port) {
     }
 }
 
+void forget_port(const TransportOptions& options) noexcept {
+    static_cast<void>(std::remove(port_file(options).c_str()));
+}
+
 std::optional<std::uint16_t> told_port(const TransportOptions& options) {
     std::uint16_t port = 0;
     if (std::ifstream{port_file(options)} >> port) return port;

@@ -13,6 +13,8 @@ namespace millrace::tools::demo {
 
 /// Tells the producer. Throws Error.
 void tell_port(const TransportOptions& options, std::uint16_t port);
+/// Before a round: what the consumer of the last one has told counts no more.
+void forget_port(const TransportOptions& options) noexcept;
 /// What the consumer has told, if anything yet.
 [[nodiscard]] std::optional<std::uint16_t> told_port(const TransportOptions& options);
 

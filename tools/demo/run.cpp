@@ -1,5 +1,7 @@
 #include "run.hpp"
 
+#include "rendezvous.hpp"
+
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -237,6 +239,7 @@ RunResult run_once(const Transport& transport, const RecordSet& records, const R
     if (options.hosts != nullptr) {
         transport_options.has_hosts = true;
         transport_options.host = options.hosts->address(Host::of_consumer);
+        forget_port(transport_options);
     }
 
     Children children;
