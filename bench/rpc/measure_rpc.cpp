@@ -48,7 +48,7 @@ struct Board {
     std::atomic<std::uint32_t> phase;
     std::uint32_t ports[most_responders];
     double cycles;  ///< of a responder, for each response
-    double found;  ///< mailboxes with a message, which may be several requests
+    double found;   ///< mailboxes with a message, which may be several requests
     double looked_at;
 };
 

@@ -14,8 +14,8 @@ namespace {
 
 std::atomic<unsigned> own_threads{0};
 
-/// When the library is loaded, and not with the first such thread: a child that is forked while that
-/// one sets it up would wait for it for ever.
+/// When the library is loaded, and not with the first such thread: a child that is forked while
+/// that one sets it up would wait for it for ever.
 [[maybe_unused]] const int none_in_children =
     pthread_atfork(nullptr, nullptr, [] { own_threads.store(0, std::memory_order_relaxed); });
 

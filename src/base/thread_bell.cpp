@@ -20,8 +20,7 @@ namespace millrace::base {
 static_assert(sizeof(std::atomic<std::uint32_t>) == sizeof(std::uint32_t) &&
               std::atomic<std::uint32_t>::is_always_lock_free);
 
-void ThreadBell::sleep(std::chrono::nanoseconds limit,
-                       const Cancellation* cancellation) noexcept {
+void ThreadBell::sleep(std::chrono::nanoseconds limit, const Cancellation* cancellation) noexcept {
     constexpr std::chrono::nanoseconds second{std::chrono::seconds{1}};
     limit = std::clamp(limit, std::chrono::nanoseconds{0}, 3600 * second);
     const timespec time{.tv_sec = static_cast<time_t>(limit / second),
@@ -38,11 +37,11 @@ void ThreadBell::sleep_beside(const Cancellation& cancellation, const timespec& 
     if (asleep_.load(std::memory_order_seq_cst) == 0) return;
     timespec limit = time;
     if (entries[0].fd < 0 || entries[1].fd < 0) {  // then both are looked at by the clock
-        limit = std::min(limit, timespec{.tv_sec = 0, .tv_nsec = 1'000'000},
-                         [](const timespec& a, const timespec& b) {
-                             return a.tv_sec != b.tv_sec ? a.tv_sec < b.tv_sec
-                                                         : a.tv_nsec < b.tv_nsec;
-                         });
+        limit =
+            std::min(limit, timespec{.tv_sec = 0, .tv_nsec = 1'000'000},
+                     [](const timespec& a, const timespec& b) {
+                         return a.tv_sec != b.tv_sec ? a.tv_sec < b.tv_sec : a.tv_nsec < b.tv_nsec;
+                     });
     }
     count_system_call();
     (void)ppoll(entries, 2, &limit, nullptr);

@@ -251,9 +251,8 @@ void Manager::show_news(const Channel& channel) noexcept {
     const bool shown = ::poll(&readable, 1, 0) == 1;
     if (shown == !channel.events.empty()) return;
     std::uint64_t value = 1;
-    [[maybe_unused]] const ssize_t done = shown
-                                              ? ::read(channel.descriptor, &value, sizeof value)
-                                              : ::write(channel.descriptor, &value, sizeof value);
+    [[maybe_unused]] const ssize_t done = shown ? ::read(channel.descriptor, &value, sizeof value)
+                                                : ::write(channel.descriptor, &value, sizeof value);
 }
 
 void Manager::queue(Channel& channel, QueuedEvent event) {

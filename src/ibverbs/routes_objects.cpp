@@ -15,10 +15,10 @@ using namespace millrace::ibverbs;
 
 namespace {
 
-/// As a NIC's driver does when it pins them: pages that nobody has touched are there from now on. Of a
-/// peer that writes to one that is not, a thread of its own has to do it, as it may wait for ever. Of
-/// large memory the first 64 MiB: what is reserved and hardly used stays so. Kernels before 5.14
-/// cannot; then pages come as they did.
+/// As a NIC's driver does when it pins them: pages that nobody has touched are there from now on.
+/// Of a peer that writes to one that is not, a thread of its own has to do it, as it may wait for
+/// ever. Of large memory the first 64 MiB: what is reserved and hardly used stays so. Kernels
+/// before 5.14 cannot; then pages come as they did.
 ibv_mr* with_pages(ibv_mr* region, void* address, std::size_t length, unsigned access) noexcept {
     constexpr std::size_t most = std::size_t{64} << 20;
     if (region == nullptr || length == 0) return region;

@@ -1,6 +1,6 @@
 // The words of a session, as they travel.
-#include "millrace/base/detail/random.hpp"
 #include "millrace/message/session.hpp"
+#include "millrace/base/detail/random.hpp"
 
 #include <cstring>
 
@@ -121,9 +121,9 @@ std::optional<Hello> parse_hello(std::span<const std::byte> payload) noexcept {
     hello.resumes = resumes == 1;
     hello.reads_large = (abilities & 1) != 0;
     hello.batches = (abilities & 4) != 0;
-    const bool allowed = resumes <= 1 && (abilities & ~std::uint64_t{5}) == 0 && hello.window >= 1 &&
-                         hello.window <= largest_window && hello.next_id >= 1 &&
-                         hello.next_id <= largest_request_id;
+    const bool allowed = resumes <= 1 && (abilities & ~std::uint64_t{5}) == 0 &&
+                         hello.window >= 1 && hello.window <= largest_window &&
+                         hello.next_id >= 1 && hello.next_id <= largest_request_id;
     return allowed ? std::optional{hello} : std::nullopt;
 }
 

@@ -7,8 +7,8 @@
 // checksum; IPv6's class, flow label and hop limit; UDP's checksum; the BTH's congestion marks.
 //
 // **An IPv4 datagram's identification is covered, too, and a UDP socket does not tell it.** CRCs
-// are linear: the CRC with identification 0 and the packet's differ by what two bytes at a known place
-// contribute. Divided by x to the power of the bits from there on, their difference is the
+// are linear: the CRC with identification 0 and the packet's differ by what two bytes at a known
+// place contribute. Divided by x to the power of the bits from there on, their difference is the
 // identification itself where the packet is right, and where it is not has 16 bits that are zero by
 // chance in one of 65,536 cases. So what is checked is 16 bits, and 32 over IPv6, or where the
 // identification is 0, as that of our own datagrams is.

@@ -13,8 +13,8 @@ namespace {
 /// next packets leave before all are acknowledged.
 constexpr std::uint32_t packets_per_acknowledgement = 32;
 constexpr std::uint32_t acknowledgements_per_window = 4;
-/// So many are under way where the next message is shorter than a packet: the others wait, and leave
-/// together, which costs less than one by one.
+/// So many are under way where the next message is shorter than a packet: the others wait, and
+/// leave together, which costs less than one by one.
 constexpr std::uint32_t most_short = 32;
 /// No loss makes the window smaller.
 constexpr std::uint32_t least_window = 8;
@@ -23,9 +23,10 @@ constexpr std::uint8_t for_ever = 7;  ///< rnr_retry
 
 /// Nanoseconds of the five bits in which a receiver says how long to wait.
 constexpr std::array<std::int64_t, 32> rnr_times = [] {
-    constexpr std::array<std::int64_t, 32> units{  // of 10 µs
-        65536, 1,   2,    3,    4,    6,    8,    12,   16,   24,    32,
-        48,    64,  96,   128,  192,  256,  384,  512,  768,  1024,  1536,
+    constexpr std::array<std::int64_t, 32> units{
+        // of 10 µs
+        65536, 1,    2,    3,    4,    6,     8,     12,    16,    24,   32,
+        48,    64,   96,   128,  192,  256,   384,   512,   768,   1024, 1536,
         2048,  3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152};
     std::array<std::int64_t, 32> times{};
     for (std::size_t i = 0; i < times.size(); ++i) times[i] = units[i] * 10'000;
@@ -200,8 +201,8 @@ Requester::Sent Requester::send_message(const Entry& entry, Outlet& outlet) noex
     Packet packet;
     head(packet, kind_of(request.operation, number == 0, is_last));
     packet.solicited = is_last && request.solicited;
-    packet.asks_acknowledge = is_last || since_asked_ + 1 >= most_unasked() ||
-                              under_way() + 1 >= window_;
+    packet.asks_acknowledge =
+        is_last || since_asked_ + 1 >= most_unasked() || under_way() + 1 >= window_;
     packet.address = request.remote_address;
     packet.remote_key = request.remote_key;
     packet.length = request.length;

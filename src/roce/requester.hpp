@@ -48,11 +48,11 @@ struct RequesterAttributes {
     std::uint32_t first_psn = 0;    ///< sq_psn
     std::uint32_t mtu = 1024;       ///< bytes: a power of two, 256 to 4096
     std::uint16_t partition_key = default_partition_key;
-    std::uint8_t timeout = 14;      ///< 4.096 µs * 2^n; 0: waits for ever
+    std::uint8_t timeout = 14;  ///< 4.096 µs * 2^n; 0: waits for ever
     std::uint8_t retry_count = 7;
-    std::uint8_t rnr_retry = 7;     ///< 7: for ever
-    std::uint32_t most_reads = 1;   ///< max_rd_atomic: requests of READs and atomics under way
-    std::uint32_t window = 128;     ///< packets under way at most; below 2^22
+    std::uint8_t rnr_retry = 7;    ///< 7: for ever
+    std::uint32_t most_reads = 1;  ///< max_rd_atomic: requests of READs and atomics under way
+    std::uint32_t window = 128;    ///< packets under way at most; below 2^22
 };
 
 /// Nothing is sent again earlier, in nanoseconds: a peer without a processor waits for one as long.
@@ -61,13 +61,13 @@ inline constexpr std::int64_t least_patience = 4'000'000;
 inline constexpr std::uint32_t most_read_packets = 32;
 
 struct RequesterCounts {
-    std::uint64_t packets = 0;        ///< sent, again or not
-    std::uint64_t repeated = 0;       ///< of these, sent again
+    std::uint64_t packets = 0;   ///< sent, again or not
+    std::uint64_t repeated = 0;  ///< of these, sent again
     std::uint64_t timeouts = 0;
-    std::uint64_t early = 0;          ///< repetitions before a timeout
-    std::uint64_t gaps = 0;           ///< told by the responder, or seen in what it sent
-    std::uint64_t not_ready = 0;      ///< pauses asked for by the receiver
-    std::uint64_t strange = 0;        ///< packets that no request waits for
+    std::uint64_t early = 0;      ///< repetitions before a timeout
+    std::uint64_t gaps = 0;       ///< told by the responder, or seen in what it sent
+    std::uint64_t not_ready = 0;  ///< pauses asked for by the receiver
+    std::uint64_t strange = 0;    ///< packets that no request waits for
 };
 
 class Requester {
@@ -182,21 +182,21 @@ class Requester {
     std::uint32_t reads_done_ = 0;
     std::uint32_t reads_sent_ = 0;
 
-    std::int64_t timer_ = never;    ///< when the wait for an acknowledgement ends
-    std::int64_t early_ = never;    ///< when what is unacknowledged is sent again before that
-    std::int64_t patience_ = 0;     ///< how long that waits
-    std::int64_t paused_ = never;   ///< until when the receiver is not ready
+    std::int64_t timer_ = never;   ///< when the wait for an acknowledgement ends
+    std::int64_t early_ = never;   ///< when what is unacknowledged is sent again before that
+    std::int64_t patience_ = 0;    ///< how long that waits
+    std::int64_t paused_ = never;  ///< until when the receiver is not ready
 
     std::int64_t now_ = 0;           ///< of this `send`
     std::int64_t round_trip_ = 0;    ///< smoothed; 0: not known
     std::int64_t measured_ = never;  ///< when the packet left whose acknowledgement is timed
     std::uint32_t measured_psn_ = 0;
 
-    std::uint32_t retries_ = 0;     ///< left
+    std::uint32_t retries_ = 0;  ///< left
     std::uint32_t rnr_retries_ = 0;
     bool is_running_ = false;
     bool is_held_ = false;
-    bool is_recovering_ = false;    ///< went back for a gap, and has seen nothing since
+    bool is_recovering_ = false;       ///< went back for a gap, and has seen nothing since
     Status broken_ = Status::success;  ///< of the request at the cursor
     RequesterCounts counts_;
 };

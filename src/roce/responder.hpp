@@ -45,11 +45,11 @@ struct ResponderAttributes {
 };
 
 struct ResponderCounts {
-    std::uint64_t packets = 0;      ///< that came
+    std::uint64_t packets = 0;  ///< that came
     std::uint64_t duplicates = 0;
-    std::uint64_t gaps = 0;         ///< told to the peer
+    std::uint64_t gaps = 0;  ///< told to the peer
     std::uint64_t not_ready = 0;
-    std::uint64_t dropped = 0;      ///< repeated READs and atomics that cannot be answered
+    std::uint64_t dropped = 0;  ///< repeated READs and atomics that cannot be answered
 };
 
 class Responder {
@@ -91,8 +91,8 @@ class Responder {
         std::uint32_t psn;  ///< of the next packet
         std::uint32_t message_sequence;
         std::uint32_t remote_key;
-        std::uint32_t length;  ///< of the READ
-        std::uint32_t offset;  ///< of the next packet
+        std::uint32_t length;   ///< of the READ
+        std::uint32_t offset;   ///< of the next packet
         std::uint64_t address;  ///< of the READ
         std::uint64_t original;
     };
@@ -144,7 +144,7 @@ class Responder {
     bool awaits_repetition_ = false;  ///< of the expected PSN: no further refusal of what follows
     bool must_acknowledge_ = false;
     bool must_refuse_ = false;
-    std::uint8_t refusal_ = 0;         ///< syndrome
+    std::uint8_t refusal_ = 0;           ///< syndrome
     std::uint32_t furthest_missed_ = 0;  ///< PSN that came too early, while a refusal waits
     std::int64_t acknowledgement_due_ = never;
 

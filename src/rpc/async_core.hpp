@@ -290,8 +290,8 @@ class AsyncCore final : public message::detail::AwaitingCore {
             }
             const bool was_sent = call->attempt_.made > 1;
             call->end(why == base::Status::cancelled ? Code::cancelled
-                      : was_sent               ? Code::timed_out
-                                               : Code::late);
+                      : was_sent                     ? Code::timed_out
+                                                     : Code::late);
             unlink(*call);
             finish(*call);
             call = queued_.first();  // whatever that has done
@@ -406,8 +406,8 @@ class AsyncCore final : public message::detail::AwaitingCore {
 
     Client client_;
     message::detail::AwaitingList<SuspendedCall> queued_;  ///< for a place in the window
-    SuspendedCall* first_low_ = nullptr;  ///< of low priority: all after it are
-    std::uint32_t others_sent_ = 0;       ///< while one of low priority waited for its turn
+    SuspendedCall* first_low_ = nullptr;                   ///< of low priority: all after it are
+    std::uint32_t others_sent_ = 0;  ///< while one of low priority waited for its turn
     /// None of these is over before, by its deadline.
     Time queued_until_ = Time::max();
     std::vector<SuspendedCall*> put_off_;

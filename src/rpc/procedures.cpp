@@ -20,9 +20,8 @@ void Procedures::take(std::vector<ProcedureReport> table) {
 }
 
 bool Procedures::is_in_table(const Signature& signature) const noexcept {
-    return std::ranges::any_of(table_, [&](const ProcedureReport& one) {
-        return one.signature.name == signature.name;
-    });
+    return std::ranges::any_of(
+        table_, [&](const ProcedureReport& one) { return one.signature.name == signature.name; });
 }
 
 void Procedures::use(std::size_t place, Signature signature) {

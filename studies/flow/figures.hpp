@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "bench/flow/measure_flow.hpp"
-#include "millrace/ring/design.hpp"
 #include "millrace/end/send_window.hpp"
+#include "millrace/ring/design.hpp"
 
 namespace millrace::bench {
 

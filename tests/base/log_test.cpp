@@ -178,7 +178,8 @@ struct SlowOutput {
         if (pipe2(ends, O_NONBLOCK) != 0) std::abort();
         const std::string page(4096, '.');
         fcntl(ends[1], F_SETPIPE_SZ, static_cast<int>(page.size()));
-        while (write(ends[1], page.data(), page.size()) > 0) {}
+        while (write(ends[1], page.data(), page.size()) > 0) {
+        }
         fcntl(ends[1], F_SETFL, 0);
         dup2(ends[1], STDERR_FILENO);
     }
@@ -201,7 +202,8 @@ MILLRACE_CHILD(log_at_two_exits) {
     // Called after the log's own, which are registered by its first line. The thread that does not
     // call it may end the process first, with 0: it has flushed, too.
     std::atexit([] {
-        while (output.take_byte()) {}
+        while (output.take_byte()) {
+        }
         _exit(output.text.find("last words") != std::string::npos ? 0 : 2);
     });
     log(LogLevel::error, "test", "last words");

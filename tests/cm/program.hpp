@@ -1,5 +1,5 @@
-// A program of librdmacm's, as the manager sees it: the commands that it writes into a channel and the
-// events that it takes. For the tests in this folder.
+// A program of librdmacm's, as the manager sees it: the commands that it writes into a channel and
+// the events that it takes. For the tests in this folder.
 #pragma once
 
 #include <arpa/inet.h>

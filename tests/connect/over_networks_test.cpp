@@ -230,12 +230,13 @@ int obey(std::list<std::optional<End>>& ends, Listener* listener) {
             say(error == 0 ? "posted" : "refused");
         } else if (what == "outcome") {
             verbs::Completion done{};
-            const bool came =
-                test::eventually([&] { return end->link.send_queue().poll({&done, 1}) == 1; });
+            const bool came = test::eventually([&] {
+                return end->link.send_queue().poll({&done, 1}) == 1;
+            });
             say(!came ? "nothing came" : done.ok() ? "ok" : done.explain());
         } else if (what == "peer") {
-            const bool gone = test::eventually(
-                [&] { return end->link.peer_now() != PeerState::alive; });
+            const bool gone =
+                test::eventually([&] { return end->link.peer_now() != PeerState::alive; });
             say(gone ? "gone" : "there");
         } else {
             end.reset();
@@ -267,7 +268,8 @@ MILLRACE_CHILD(serve_networks) {
 MILLRACE_CHILD(join_network) {
     const LinkOptions options = options_within(arguments.at(0));
     std::list<std::optional<End>> ends;
-    ends.emplace_back(std::in_place, connect(Address::parse(arguments.at(1)), options, test::soon()));
+    ends.emplace_back(std::in_place,
+                      connect(Address::parse(arguments.at(1)), options, test::soon()));
     millrace::test::say("connected");
     return obey(ends, nullptr);
 }

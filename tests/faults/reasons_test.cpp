@@ -135,9 +135,10 @@ TEST(ReasonsOfAStream, AreThatItsPeerWentBeforeTheEndOfIt) {
     }
     EXPECT_EQ(status, Status::peer_lost);
     EXPECT_LT(all, bytes.size());
-    EXPECT_EQ(receiver.failure(),
-              "its socket ended without a goodbye: its process ended, or let go of its end without a "
-              "close");
+    EXPECT_EQ(
+        receiver.failure(),
+        "its socket ended without a goodbye: its process ended, or let go of its end without a "
+        "close");
 }
 
 }  // namespace

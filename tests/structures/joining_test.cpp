@@ -341,7 +341,8 @@ TEST(LookingAfter, AReplicatorsFlushCountsThoseWhoLive) {
 }
 
 TEST(LookingAfter, AReplicatorsFlushFindsThemAliveThoughTheMoverIsAtWork) {
-    static constexpr ring::Design moved = with(ring::design_2, ring::Batching::none, ring::Mover::active);
+    static constexpr ring::Design moved =
+        with(ring::design_2, ring::Batching::none, ring::Mover::active);
     auto [producer, consumers] = with_two_consumers<moved>(small(1024), [](const auto& addresses) {
         return Replicator<Tagged, moved>::connect(addresses, {.queue = small(1024), .quorum = 2},
                                                   soon());

@@ -160,9 +160,8 @@ void print_ids(const std::vector<cm::TakenPort>& ports) {
 /// Of rdma_cm, on fabrics that are asked for.
 std::vector<cm::TakenPort> seen_ports(const std::string& fabric) {
     auto ports = cm::taken_ports();
-    std::erase_if(ports, [&](const auto& port) {
-        return !fabric.empty() && port.fabric != fabric;
-    });
+    std::erase_if(ports,
+                  [&](const auto& port) { return !fabric.empty() && port.fabric != fabric; });
     return ports;
 }
 

@@ -144,8 +144,8 @@ class LatestWriter
     }
     /// Until all that was put is in the reader's memory.
     base::Status flush(const base::Deadline& deadline) { return end_.flush(deadline); }
-    /// Puts nothing new, flushes and says goodbye, as docs/closing.md says. The reader keeps what it
-    /// has.
+    /// Puts nothing new, flushes and says goodbye, as docs/closing.md says. The reader keeps what
+    /// it has.
     base::Status close(const base::Deadline& deadline) { return end_.close(deadline); }
     /// Looks after the reader, by a system call, as puts do each millisecond: for a writer that
     /// pauses. `ok`, `closed`, `peer_lost`. Never blocks.

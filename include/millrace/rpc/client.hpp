@@ -130,9 +130,9 @@ class Client {
     /// Sends the request, and calls `callback(Result<Response>)` once, from poll(), wait() or
     /// close(), which may make further calls. `ok`; `full`: as many as the window allows have no
     /// answer, or the server's ring has no room; `timed_out`: the deadline has passed; `too_large`,
-    /// `closed`, `peer_lost`: it was not sent, and `callback` is not called. Never blocks. Nothing is
-    /// made again: the callback gets the code. Callback and Result<Response> together take at most
-    /// 176 bytes, or they are allocated. Throws as call().
+    /// `closed`, `peer_lost`: it was not sent, and `callback` is not called. Never blocks. Nothing
+    /// is made again: the callback gets the code. Callback and Result<Response> together take at
+    /// most 176 bytes, or they are allocated. Throws as call().
     template <UnaryProcedure P, class Callback>
     base::Status submit(const typename P::Request& request, Callback callback,
                         const base::Deadline& deadline, const CallOptions& options = {},

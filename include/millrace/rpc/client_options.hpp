@@ -18,9 +18,10 @@ namespace millrace::rpc {
 /// When a call is made once more: where nothing was done (is_safe_to_repeat), and, of a procedure
 /// that is_idempotent, where nobody knows whether something was. Within the deadline, and within a
 /// budget of the client: whatever fails, repeating adds no more than a part to the load.
-/// Client::call and AsyncClient::call repeat, and connect anew for that (ClientOptions::reconnects):
-/// call() at once, an AsyncClient in a thread of its own. What was submitted ends with its code,
-/// and is_safe_to_repeat() tells its callback whether it may be submitted again.
+/// Client::call and AsyncClient::call repeat, and connect anew for that
+/// (ClientOptions::reconnects): call() at once, an AsyncClient in a thread of its own. What was
+/// submitted ends with its code, and is_safe_to_repeat() tells its callback whether it may be
+/// submitted again.
 struct RetryPolicy {
     std::uint32_t attempts = 3;    ///< of a call, the first one included; 1: never again
     double budget_per_call = 0.1;  ///< what each call adds to the budget; a repetition takes 1

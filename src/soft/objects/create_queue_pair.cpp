@@ -208,8 +208,8 @@ void set_up_datagrams(SendHeld held, QueuePair& qp, const ibv_qp_init_attr& want
         wire = std::make_unique<Datagrams>(*port, *qp.owner->process, qp.qp_num);
         for (ibv_cq* const cq : {qp.send_cq, qp.recv_cq}) queue_of(cq).look_at_wire();
     }
-    qp.take_transport(
-        held, std::make_unique<DatagramSender>(of, std::move(flights), std::move(wire)));
+    qp.take_transport(held,
+                      std::make_unique<DatagramSender>(of, std::move(flights), std::move(wire)));
     qp.receive_source.ring = qp.datagram->ring();
     qp.receive_source.mask = qp.datagram->mask();
     qp.receive_source.collects_from = qp.pool;

@@ -331,12 +331,12 @@ class Executor {
     const std::byte* stream_end_ = nullptr;  ///< behind the last WRITE; never dereferenced
     Receiver receiver_;
     Side sender_;
-    std::uint64_t receiver_word_ = no_word;               ///< its state word in RTR
-    std::uint64_t sender_word_ = no_word;                 ///< its state word in RTS or SQD
-    std::uint64_t longest_ = max_message_bytes;           ///< longer messages do not arrive
-    std::uint64_t longest_inline_ = 0;                    ///< nor are more bytes posted inline
-    std::int64_t due_ = 0;       ///< of the request that was not
-    std::uint32_t plan_ = 0;     ///< of the pending request that runs
+    std::uint64_t receiver_word_ = no_word;      ///< its state word in RTR
+    std::uint64_t sender_word_ = no_word;        ///< its state word in RTS or SQD
+    std::uint64_t longest_ = max_message_bytes;  ///< longer messages do not arrive
+    std::uint64_t longest_inline_ = 0;           ///< nor are more bytes posted inline
+    std::int64_t due_ = 0;                       ///< of the request that was not
+    std::uint32_t plan_ = 0;                     ///< of the pending request that runs
     bool hurry_ = false;
     bool abandoned_ = false;
     bool copies_refused_ = false;  ///< the system's refusal, known when they were connected

@@ -4,8 +4,8 @@
 #include <mutex>
 #include <utility>
 
-#include "roce/packet.hpp"
 #include "millrace/base/error.hpp"
+#include "roce/packet.hpp"
 #include "system/cable_time.hpp"
 
 namespace millrace::soft {
@@ -13,7 +13,8 @@ namespace {
 
 /// How soon to look again where the system took nothing more.
 constexpr std::int64_t pause_when_full = 50'000;
-/// Where a program neither answers nor polls, no acknowledgement waits for it during so many batches.
+/// Where a program neither answers nor polls, no acknowledgement waits for it during so many
+/// batches.
 constexpr unsigned batches_without_trust = 256;
 
 }  // namespace

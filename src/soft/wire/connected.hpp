@@ -70,7 +70,7 @@ class Connected final : public Transport, private WireReceiver, private WireTime
     bool sends_ = false;  ///< has been at RTS
     bool failed_ = false;
     std::uint32_t aborted_ = 0;
-    std::uint64_t repeated_ = 0;  ///< so many packets the port was told of
+    std::uint64_t repeated_ = 0;         ///< so many packets the port was told of
     unsigned acknowledges_at_once_ = 0;  ///< so many batches, as the program has not answered
 };
 

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 
+#include "layout/block_layout.hpp"
 #include "roce/requester.hpp"
 #include "roce/responder.hpp"
 #include "roce/unreliable.hpp"
-#include "layout/block_layout.hpp"
 
 namespace millrace::soft {
 namespace {
@@ -27,7 +27,8 @@ class Reliable final : public ConnectionProtocol {
              std::uint32_t receive_buffer)
         : requester_{sends, most_requests, max_reads},
           responder_{receives, max_reads},
-          window_bytes_{std::clamp(receive_buffer / 4 * 3, least_window_bytes, most_window_bytes)} {}
+          window_bytes_{std::clamp(receive_buffer / 4 * 3, least_window_bytes, most_window_bytes)} {
+    }
 
     void start_receiving(const ibv_qp_attr& attributes) noexcept override {
         responder_.start(responder_attributes(attributes));

@@ -22,8 +22,7 @@ class Datagrams final : public DatagramWire, private WireReceiver {
     /// Not with a lock that receivers wait for.
     ~Datagrams() override;
 
-    [[nodiscard]] bool carries(const ibv_ah_attr& attributes,
-                               std::uint32_t qpn) noexcept override;
+    [[nodiscard]] bool carries(const ibv_ah_attr& attributes, std::uint32_t qpn) noexcept override;
     [[nodiscard]] bool send(const DatagramMessage& message, std::uint32_t qpn) noexcept override;
     void flush() noexcept override { port_.flush(); }
 
@@ -36,7 +35,7 @@ class Datagrams final : public DatagramWire, private WireReceiver {
     Process& process_;
     const std::uint32_t qpn_;
     std::map<std::uint64_t, std::shared_ptr<WireRoute>> routes_;  ///< by address and port
-    WireRoute* to_ = nullptr;  ///< as `carries` has found it
+    WireRoute* to_ = nullptr;                                     ///< as `carries` has found it
     std::uint32_t psn_ = 0;
     std::shared_ptr<DatagramTarget> own_;  ///< this queue pair, as its senders know it
 };

@@ -124,8 +124,7 @@ std::optional<UdpAddress> udp_address_of(const ibv_gid& gid) noexcept {
 }
 
 std::optional<ibv_mtu> wire_mtu(std::uint32_t interface_mtu) noexcept {
-    for (const ibv_mtu mtu :
-         {IBV_MTU_4096, IBV_MTU_2048, IBV_MTU_1024, IBV_MTU_512, IBV_MTU_256}) {
+    for (const ibv_mtu mtu : {IBV_MTU_4096, IBV_MTU_2048, IBV_MTU_1024, IBV_MTU_512, IBV_MTU_256}) {
         if ((std::uint32_t{128} << mtu) + wire_header_bytes <= interface_mtu) return mtu;
     }
     return std::nullopt;
@@ -187,14 +186,13 @@ WireInterface find_wire_interface(const WireChoice& choice) {
     }
     if (found) return *found;
     const bool named = choice.kind == WireChoice::Kind::named;
-    throw base::Error{
-        base::ErrorCode::not_found, std::string{find_attempt},
-        named ? words_of(wanted) : std::string{"MILLRACE_WIRE=auto"},
-        named ? "no interface of this host that is up has it"
-              : "no interface that is up has an IPv4 address",
-        named && !is_loopback(wanted)
-            ? "name an address that `ip -4 address` shows, or set MILLRACE_WIRE=auto"
-            : "turn on an interface (ip link set lo up)"};
+    throw base::Error{base::ErrorCode::not_found, std::string{find_attempt},
+                      named ? words_of(wanted) : std::string{"MILLRACE_WIRE=auto"},
+                      named ? "no interface of this host that is up has it"
+                            : "no interface that is up has an IPv4 address",
+                      named && !is_loopback(wanted)
+                          ? "name an address that `ip -4 address` shows, or set MILLRACE_WIRE=auto"
+                          : "turn on an interface (ip link set lo up)"};
 }
 
 }  // namespace millrace::soft

@@ -14,17 +14,17 @@ namespace millrace::soft {
 enum class WireCount : std::uint8_t {
     packets_sent,
     bytes_sent,
-    sends,             ///< system calls
+    sends,  ///< system calls
     packets_received,
     bytes_received,
-    receives,          ///< system calls that brought something
-    bad_checks,        ///< packets whose ICRC was wrong
-    strays,            ///< for no queue pair here, or from another address than its peer's
-    malformed,         ///< too short to be one
-    losses,            ///< packets that the system did not take
-    retransmissions,   ///< packets sent once more; adapters tell
-    retries_exhausted, ///< connections that ended so; adapters tell
-    engine_rounds,     ///< the engine woke and had something to do
+    receives,           ///< system calls that brought something
+    bad_checks,         ///< packets whose ICRC was wrong
+    strays,             ///< for no queue pair here, or from another address than its peer's
+    malformed,          ///< too short to be one
+    losses,             ///< packets that the system did not take
+    retransmissions,    ///< packets sent once more; adapters tell
+    retries_exhausted,  ///< connections that ended so; adapters tell
+    engine_rounds,      ///< the engine woke and had something to do
     count
 };
 inline constexpr std::size_t wire_count_kinds = static_cast<std::size_t>(WireCount::count);

@@ -264,8 +264,7 @@ void WireEngine::run() noexcept {
         const bool sleeps = prepare_to_sleep(std::min(look_at, program_at));
         if (sleeps) set_clock(sleeps_until());
         std::array<epoll_event, 4> events;
-        const int count =
-            ::epoll_wait(epoll_.get(), events.data(), events.size(), sleeps ? -1 : 0);
+        const int count = ::epoll_wait(epoll_.get(), events.data(), events.size(), sleeps ? -1 : 0);
         awake();
         for (int i = 0; i < count; ++i) {
             switch (static_cast<Woken>(events[static_cast<std::size_t>(i)].data.u32)) {

@@ -162,8 +162,7 @@ WirePort::WirePort(const WireInterface& interface, const WireChoice& choice,
     }
     rest();  // who looks sees at once who has the port
     watch_ = std::make_unique<base::ForkWatch>(*this);
-    engine_.reset(
-        new WireEngine{*this, this->socket(), slots_ == nullptr ? -1 : slots_->door()});
+    engine_.reset(new WireEngine{*this, this->socket(), slots_ == nullptr ? -1 : slots_->door()});
     engine_->add(retry_);
 }
 
@@ -198,8 +197,7 @@ WirePort::Member* WirePort::find(std::uint32_t qpn) noexcept {
     return member.receiver != nullptr && member.qpn == qpn ? &member : nullptr;
 }
 
-bool WirePort::add(std::uint32_t qpn, WireReceiver& receiver,
-                   const UdpAddress& from) noexcept {
+bool WirePort::add(std::uint32_t qpn, WireReceiver& receiver, const UdpAddress& from) noexcept {
     if (!usable()) return false;
     const std::lock_guard guard{draining_};
     Member& member = place_of(qpn);
@@ -273,9 +271,8 @@ unsigned WirePort::take_batch(std::int64_t now, WireReceiver::Answers answers) n
     if (count <= 0) return 0;
     counts_.add(WireCount::receives);
     for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i) {
-        const std::span all{
-            reinterpret_cast<const std::uint8_t*>(buffers.places[i].iov_base),
-            buffers.messages[i].msg_len};
+        const std::span all{reinterpret_cast<const std::uint8_t*>(buffers.places[i].iov_base),
+                            buffers.messages[i].msg_len};
         const UdpAddress from = udp_address_of(buffers.sources[i]);
         const std::size_t size = buffers.size_of_packets(i);
         buffers.next_identification = 0;
@@ -317,9 +314,8 @@ void WirePort::take(std::span<const std::uint8_t> payload, const UdpAddress& fro
         buffers_->check = icrc_between(from, own_);
     }
     const auto bytes = payload.first(payload.size() - roce::icrc_bytes);
-    const auto identification =
-        buffers_->check.check(bytes, roce::Icrc::get(payload.data() + bytes.size()),
-                              buffers_->next_identification);
+    const auto identification = buffers_->check.check(
+        bytes, roce::Icrc::get(payload.data() + bytes.size()), buffers_->next_identification);
     if (!identification) {
         counts_.add(WireCount::bad_checks);
         return;

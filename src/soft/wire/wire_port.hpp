@@ -45,7 +45,8 @@ class WireReceiver {
     /// When acknowledgements leave.
     enum class Answers : std::uint8_t {
         at_once,
-        with_next,  ///< with what the program posts next, as it polls: they need not go by themselves
+        with_next,  ///< with what the program posts next, as it polls: they need not go by
+                    ///< themselves
         late,       ///< at once, as nothing was posted meanwhile, and no poll came either
     };
     /// After the last packet of a batch, if there was one for it. True: an acknowledgement waits
@@ -109,8 +110,8 @@ class WirePort final : private WireWatch {
     bool drain(std::int64_t now) noexcept;
     /// The same by who posts, and need not poll: answers to what it has sent; and sends.
     void take_answers(std::int64_t now) noexcept;
-    /// The same as `drain`, and what had arrived before the call is done when it returns, also where
-    /// another thread is at it: waits for that, as `add`.
+    /// The same as `drain`, and what had arrived before the call is done when it returns, also
+    /// where another thread is at it: waits for that, as `add`.
     void drain_whole(std::int64_t now) noexcept;
     /// Sends what all routes have. Any thread.
     void flush() noexcept {
@@ -190,7 +191,7 @@ class WirePort final : private WireWatch {
     std::int64_t alone_since_ = 0;         ///< the engine's
 
     WaitingRoutes waiting_;
-    const WireExit exit_{usable_,        socket(), own_,    !interface_.is_loopback,
+    const WireExit exit_{usable_, socket(),     own_,    !interface_.is_loopback,
                          counts_, trace_.get(), waiting_};
     std::mutex routes_mutex_;
     std::map<std::uint64_t, std::weak_ptr<WireRoute>> routes_;

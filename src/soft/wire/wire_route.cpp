@@ -87,9 +87,7 @@ std::shared_ptr<WireRoute> WaitingRoutes::take() noexcept {
 }
 
 WireRoute::WireRoute(const WireExit& exit, const UdpAddress& to)
-    : exit_{exit},
-      to_{to},
-      arena_{Mapping::of_own_memory(arena_bytes)} {
+    : exit_{exit}, to_{to}, arena_{Mapping::of_own_memory(arena_bytes)} {
     if (!arena_) throw std::bad_alloc{};
     lanes_.reserve(wire_slots);
 }
@@ -111,8 +109,8 @@ void WireRoute::add_lane(std::uint32_t slot) noexcept {
         lane.own_socket = wire_socket({exit_.own.ip, 0}, false);
         sockaddr_in own{};
         socklen_t length = sizeof own;
-        if (lane.own_socket && ::getsockname(lane.own_socket.get(),
-                                             reinterpret_cast<sockaddr*>(&own), &length) == 0) {
+        if (lane.own_socket &&
+            ::getsockname(lane.own_socket.get(), reinterpret_cast<sockaddr*>(&own), &length) == 0) {
             lane.socket = lane.own_socket.get();
             lane.from = udp_address_of(own);
             const int least = 1;  // nobody sends anything there
@@ -143,8 +141,7 @@ bool WireRoute::is_full(std::size_t bytes) const noexcept {
 
 bool WireRoute::continues(const Run& run, std::uint32_t lane, std::size_t bytes) const noexcept {
     return lane == run.lane && bytes <= run.size && run.packets * run.size == run.bytes &&
-           run.packets < most_segments && run.bytes + bytes <= longest_send &&
-           segments_;
+           run.packets < most_segments && run.bytes + bytes <= longest_send && segments_;
 }
 
 void WireRoute::commit() noexcept {

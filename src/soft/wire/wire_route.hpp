@@ -114,8 +114,8 @@ class WireRoute : public std::enable_shared_from_this<WireRoute> {
     void commit() noexcept;
     [[nodiscard]] std::uint32_t lane_to(std::uint32_t qpn) noexcept;
     void add_lane(std::uint32_t slot) noexcept;
-    [[nodiscard]] bool continues(const Run& run, std::uint32_t lane, std::size_t bytes)
-        const noexcept;
+    [[nodiscard]] bool continues(const Run& run, std::uint32_t lane,
+                                 std::size_t bytes) const noexcept;
     /// The last run has no room for so many bytes more.
     [[nodiscard]] bool is_full(std::size_t bytes) const noexcept;
     [[nodiscard]] bool send_all() noexcept;

@@ -106,12 +106,15 @@ struct DoorAddress {
 
 /// The kernel takes the socket whose place in the group is what this returns.
 [[nodiscard]] bool choose_by_queue_pair(int socket) noexcept {
-    sock_filter program[] = {
-        BPF_STMT(BPF_LD | BPF_B | BPF_ABS, 5),  BPF_STMT(BPF_ALU | BPF_AND | BPF_K, 3),
-        BPF_STMT(BPF_ALU | BPF_LSH | BPF_K, 4), BPF_STMT(BPF_ST, 0),
-        BPF_STMT(BPF_LD | BPF_B | BPF_ABS, 6),  BPF_STMT(BPF_ALU | BPF_RSH | BPF_K, 4),
-        BPF_STMT(BPF_LDX | BPF_MEM, 0),         BPF_STMT(BPF_ALU | BPF_ADD | BPF_X, 0),
-        BPF_STMT(BPF_RET | BPF_A, 0)};
+    sock_filter program[] = {BPF_STMT(BPF_LD | BPF_B | BPF_ABS, 5),
+                             BPF_STMT(BPF_ALU | BPF_AND | BPF_K, 3),
+                             BPF_STMT(BPF_ALU | BPF_LSH | BPF_K, 4),
+                             BPF_STMT(BPF_ST, 0),
+                             BPF_STMT(BPF_LD | BPF_B | BPF_ABS, 6),
+                             BPF_STMT(BPF_ALU | BPF_RSH | BPF_K, 4),
+                             BPF_STMT(BPF_LDX | BPF_MEM, 0),
+                             BPF_STMT(BPF_ALU | BPF_ADD | BPF_X, 0),
+                             BPF_STMT(BPF_RET | BPF_A, 0)};
     const sock_fprog whole{static_cast<unsigned short>(std::size(program)), program};
     return ::setsockopt(socket, SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF, &whole, sizeof whole) == 0;
 }
@@ -178,8 +181,7 @@ Descriptor wire_socket(const UdpAddress& at, bool shared) {
     return made;
 }
 
-std::unique_ptr<WireSlots> WireSlots::join(std::uint32_t ip,
-                                           std::optional<std::uint32_t> wanted) {
+std::unique_ptr<WireSlots> WireSlots::join(std::uint32_t ip, std::optional<std::uint32_t> wanted) {
     const auto until = base::Clock::now() + longest_joining;
     for (int strangers = 0;;) {
         std::unique_ptr<WireSlots> slots{new WireSlots};
@@ -304,8 +306,8 @@ bool WireSlots::each_slot_is_reached(std::uint32_t ip) const {
 
 void WireSlots::open_leases(std::uint32_t ip) {
     // A description of one's own: locks belong to descriptions.
-    lease_ = Descriptor{::open(descriptor_path(::getpid(), leases_.get()).c_str(),
-                               O_RDWR | O_CLOEXEC)};
+    lease_ =
+        Descriptor{::open(descriptor_path(::getpid(), leases_.get()).c_str(), O_RDWR | O_CLOEXEC)};
     if (!lease_) {
         base::throw_errno(errno, std::string{share_attempt}, describe_group(ip),
                           "it needs /proc: let it be mounted");

@@ -16,6 +16,7 @@
 
 #include <gtest/gtest.h>
 
+#include "../roce/packet.hpp"
 #include "datagram/address_handle.hpp"
 #include "process/context.hpp"
 #include "process/process.hpp"
@@ -24,7 +25,6 @@
 #include "soft/fabric_name.hpp"
 #include "soft/mode_scope.hpp"
 #include "support/setting_scope.hpp"
-#include "../roce/packet.hpp"
 #include "wire/wire_port.hpp"
 #include "wire/wire_route.hpp"
 
@@ -47,9 +47,7 @@ class Connected : public testing::Test {
     static std::uint64_t counted(const Endpoint& end, WireCount what) {
         return soft::context_of(end.context)->process->wire()->counted(what);
     }
-    static ibv_gid gid_of(std::uint32_t ip) {
-        return soft::gid_of({ip, soft::public_wire_port});
-    }
+    static ibv_gid gid_of(std::uint32_t ip) { return soft::gid_of({ip, soft::public_wire_port}); }
 
     SettingScope fabric{"MILLRACE_FABRIC", fabric_of_test()};
     SettingScope wire{"MILLRACE_WIRE", "127.0.0.2,always"};
@@ -73,8 +71,8 @@ TEST_F(Connected, WriteGoesInPacketsAndLandsWhole) {
 TEST_F(Connected, SendWaitsForItsReceive) {
     Pair pair;
     pair.left.memory[0] = std::byte{42};
-    ASSERT_EQ(pair.left.post(IBV_WR_SEND_WITH_IMM, 1, {pair.left.sge(0, 10'000)},
-                             IBV_SEND_SIGNALED, 0, 0, 77),
+    ASSERT_EQ(pair.left.post(IBV_WR_SEND_WITH_IMM, 1, {pair.left.sge(0, 10'000)}, IBV_SEND_SIGNALED,
+                             0, 0, 77),
               0);
     EXPECT_FALSE(pair.left.complete(std::chrono::milliseconds{30}));
     ASSERT_EQ(pair.right.receive(2, 20'000, 10'000), 0);

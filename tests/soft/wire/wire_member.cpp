@@ -25,8 +25,7 @@ class Speaker final : public soft::WireReceiver {
 MILLRACE_CHILD(wire_member) {
     std::shared_ptr<soft::WirePort> port;
     try {
-        port = soft::WirePort::open(
-            named(static_cast<std::uint32_t>(std::stoul(arguments.at(0)))));
+        port = soft::WirePort::open(named(static_cast<std::uint32_t>(std::stoul(arguments.at(0)))));
     } catch (const base::Error& error) {
         say(error.cause() + "; " + error.remedy());
         return 1;

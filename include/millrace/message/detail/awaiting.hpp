@@ -129,10 +129,11 @@ class AwaitingCore : public std::enable_shared_from_this<AwaitingCore> {
     /// For its cancellation, if it can be cancelled.
     void watch(Awaiting& one) {
         if (one.deadline_.cancellation() == nullptr) return;
-        const bool is_watched = one.cancellation_.begin(
-            *executor_, *one.deadline_.cancellation(), [core = weak_from_this()] {
-                if (const auto alive = core.lock()) alive->look_around();
-            });
+        const bool is_watched = one.cancellation_.begin(*executor_, *one.deadline_.cancellation(),
+                                                        [core = weak_from_this()] {
+                                                            if (const auto alive = core.lock())
+                                                                alive->look_around();
+                                                        });
         if (!is_watched) looks_for_cancellations_ = true;
     }
     /// When cancellations are to be looked at by the clock, if `are_some` of what waits.

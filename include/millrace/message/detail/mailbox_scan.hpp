@@ -28,7 +28,7 @@ enum class ScanKernel : std::uint8_t {
     avx2,       ///< 32 bytes, four times
     neon,       ///< 16 bytes, four times
 };
-inline constexpr std::array every_scan_kernel{ScanKernel::scalar,    ScanKernel::sse2,
+inline constexpr std::array every_scan_kernel{ScanKernel::scalar, ScanKernel::sse2,
                                               ScanKernel::pcmpestri, ScanKernel::avx2,
                                               ScanKernel::neon};
 [[nodiscard]] std::string_view name_of(ScanKernel kernel) noexcept;

@@ -100,9 +100,7 @@ class ClientCore {
 
     /// As many wait as there are records: answers lie unread while other calls are made.
     [[nodiscard]] bool has_room() const noexcept { return !pending_.is_full(); }
-    [[nodiscard]] Record& free_record(std::uint64_t id) noexcept {
-        return pending_.free_entry(id);
-    }
+    [[nodiscard]] Record& free_record(std::uint64_t id) noexcept { return pending_.free_entry(id); }
     /// It has its type and storage.
     void submitted(Record& record, std::uint64_t id, const base::Deadline& deadline) noexcept {
         record.id = id;
@@ -214,7 +212,7 @@ class ClientCore {
     bool is_closed_ = false;
     bool is_lost_ = false;
     base::Clock::time_point retry_at_ = base::Clock::time_point::min();
-    std::uint32_t vain_attempts_ = 0;  ///< to connect anew, since that was done last
+    std::uint32_t vain_attempts_ = 0;              ///< to connect anew, since that was done last
     std::vector<std::uint64_t> unwanted_streams_;  ///< of which the server was not told yet
     Away away_;
     ClientStats counts_;
