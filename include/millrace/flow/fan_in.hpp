@@ -381,8 +381,9 @@ class FanIn {
             Party& party = *source.party;
             party.lost_one = party.lost_one || how == base::Status::peer_lost;
             remove(source);
+            if (party.queues != 0) return;
             const bool had_joined = party.has_joined();
-            if (party.queues != 0 || (!had_joined && !party.lost_one)) return;
+            if (!had_joined && !party.lost_one && parties.size() <= options.max_producers) return;
             const FanInSource facts = party.facts;
             how = party.lost_one ? base::Status::peer_lost : base::Status::closed;
             std::erase_if(parties, [&](const auto& one) { return one.get() == &party; });
@@ -502,10 +503,9 @@ class FanIn {
                                std::to_string(options.max_producers) + ", " +
                                std::to_string(options.levels) + " levels, at most " +
                                std::to_string(options.burst) + " items of one in turn\n";
-            for (const Level& level : levels) {
-                if (level.sources.empty()) continue;
-                return text +
-                       "the queue of one of them: " + level.sources.front()->consumer.explain();
+            for (const auto& [sources, cursor] : levels) {
+                if (sources.empty()) continue;
+                return text + "the queue of one of them: " + sources.front()->consumer.explain();
             }
             return text;
         }
