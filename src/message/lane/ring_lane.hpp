@@ -26,27 +26,32 @@
 
 namespace millrace::message {
 
+/// A message's head and payload. False: it is too short for a head.
+[[nodiscard, gnu::always_inline]] inline bool cut_head(
+    std::span<const std::byte> message, SessionHead& head,
+    std::span<const std::byte>& payload) noexcept {
+    if (message.size() < session_head_bytes) [[unlikely]]
+        return false;
+    std::memcpy(&head, message.data(), sizeof head);
+    payload = message.subspan(session_head_bytes);
+    return true;
+}
+
 /// Header and payload of a message, as session.hpp's parse() of it, where each instruction counts.
 [[nodiscard, gnu::always_inline]] inline bool parse_here(
     std::span<const std::byte> message, SessionHeader& header,
     std::span<const std::byte>& payload) noexcept {
-    if (message.size() < session_head_bytes) [[unlikely]]
-        return false;
     SessionHead head;
-    std::memcpy(&head, message.data(), sizeof head);
-    payload = message.subspan(session_head_bytes);
-    return parse(head, header);
+    return cut_head(message, head, payload) && parse(head, header);
 }
 
-/// The same of a request that says nothing of an outcome, as none does; false: of anything else.
+/// Header and payload of a request, whose outcome is not looked at. False: it is no request.
 [[nodiscard, gnu::always_inline]] inline bool parse_request(
     std::span<const std::byte> message, SessionHeader& header,
     std::span<const std::byte>& payload) noexcept {
-    if (message.size() < session_head_bytes) [[unlikely]]
-        return false;
     SessionHead head;
-    std::memcpy(&head, message.data(), sizeof head);
-    payload = message.subspan(session_head_bytes);
+    if (!cut_head(message, head, payload)) [[unlikely]]
+        return false;
     header = {.id = head[0] & largest_request_id,
               .procedure = static_cast<std::uint16_t>(head[0] >> 48),
               .kind = SessionKind::request,
