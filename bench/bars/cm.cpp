@@ -1,5 +1,5 @@
 // Bars of programs that connect by librdmacm, unmodified and on their own private memory: how fast
-// they connect, rsockets beside perftest, and iperf3 and valkey beside themselves over TCP.
+// they connect; rsockets to perftest; iperf3 and valkey to themselves over TCP.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -91,11 +91,10 @@ constexpr std::uint64_t connections = 1'000;
 /// Microseconds of all steps up to a connection, of a thousand at once.
 double cmtime() {
     require_program("cmtime", "rdmacm-utils");
-    const std::string said =
-        said_by_client({{"cmtime", "-p", "PORT"},
-                        {"cmtime", "-p", "PORT", "-c", std::to_string(connections), "-s",
-                         "127.0.0.1"},
-                        drop_in_environment()});
+    const std::string said = said_by_client(
+        {{"cmtime", "-p", "PORT"},
+         {"cmtime", "-p", "PORT", "-c", std::to_string(connections), "-s", "127.0.0.1"},
+         drop_in_environment()});
     double sum = 0;
     for (const char* const step : {"resolve addr", "resolve route", "create qp", "connect"}) {
         const std::regex line{std::string{step} + R"(\s*:\s+\S+\s+\S+\s+\S+\s+(\S+))"};
@@ -159,12 +158,12 @@ double rstream(const Command& words, const std::string& pattern) {
 const BarRegistration small_transfers{ratio_bar(
     "cm", "rstream -S 64, one way, to ib_send_lat -s 64", 2, Sense::at_most,
     {"rstream",
-     [] { return rstream({"-S", "64", "-C", "1", "-I", "20000"}, R"(custom.*\s(\S+)\s*\n)"); },
+     [] {
+         return rstream({"-S", "64", "-C", "1", "-I", "20000"}, R"(custom.*\s(\S+)\s*\n)");
+     },
      "us"},
     {"ib_send_lat",
-     [] {
-         return run_perftest({.program = "ib_send_lat", .bytes = 64})[typical_microseconds];
-     },
+     [] { return run_perftest({.program = "ib_send_lat", .bytes = 64})[typical_microseconds]; },
      "us"})};
 
 const BarRegistration bandwidth_of_rsockets{ratio_bar(
@@ -221,10 +220,10 @@ double iperf3(bool by_rsockets) {
                        R"(\s(\S+) Mbits/sec[^\n]*receiver)");
 }
 
-const BarRegistration sockets{ratio_bar(
-    "cm", "iperf3 by librspreload to iperf3 over TCP", 1, Sense::at_least,
-    {"rsockets", [] { return iperf3(true); }, "Mb/s"},
-    {"TCP", [] { return iperf3(false); }, "Mb/s"})};
+const BarRegistration sockets{ratio_bar("cm", "iperf3 by librspreload to iperf3 over TCP", 1,
+                                        Sense::at_least,
+                                        {"rsockets", [] { return iperf3(true); }, "Mb/s"},
+                                        {"TCP", [] { return iperf3(false); }, "Mb/s"})};
 
 // --- valkey -------------------------------------------------------------------------------------
 
@@ -235,8 +234,8 @@ double valkey(bool by_rdma) {
         require_program(program, "valkey; " + from_source);
     }
     Command server{"valkey-server", "--save", ""};
-    Command client{"valkey-benchmark", "-h", "127.0.0.1", "-p", "PORT", "-c", "50",
-                   "-n", "100000", "-d", "100", "-t", "get", "-q"};
+    Command client{"valkey-benchmark", "-h", "127.0.0.1", "-p", "PORT", "-c", "50", "-n",
+                   "100000",           "-d", "100",       "-t", "get",  "-q"};
     if (by_rdma) {
         server.insert(server.end(),
                       {"--port", "0", "--rdma-port", "PORT", "--rdma-bind", "127.0.0.1"});
@@ -248,10 +247,9 @@ double valkey(bool by_rdma) {
                        R"(GET: (\S+) requests per second)");
 }
 
-const BarRegistration values{ratio_bar("cm", "valkey, GET of 100 B, 50 clients, RDMA to TCP", 1.3,
-                                       Sense::at_least,
-                                       {"RDMA", [] { return valkey(true); }, "1/s"},
-                                       {"TCP", [] { return valkey(false); }, "1/s"})};
+const BarRegistration values{ratio_bar(
+    "cm", "valkey, GET of 100 B, 50 clients, RDMA to TCP", 1.3, Sense::at_least,
+    {"RDMA", [] { return valkey(true); }, "1/s"}, {"TCP", [] { return valkey(false); }, "1/s"})};
 
 }  // namespace
 }  // namespace millrace::bench

@@ -1,5 +1,5 @@
 // Bars of the soft device under unmodified programs: perftest with its buffers shared
-// (MILLRACE_REMAP=1), to what two cores can do at best, and on its own private memory beside
+// (MILLRACE_REMAP=1), to what two cores can do at best, and on its own private memory to
 // the bare system call.
 #include <cstdint>
 #include <string>

@@ -1,5 +1,5 @@
-// One close contract for every abstraction (docs/closing.md): whoever sends closes, and this is
-// what close() answers, what the other end reads, and what is left after a close that timed out.
+// One close contract for every abstraction (docs/closing.md): the end that sends closes, and this
+// is what close() answers, what the other end reads, and what is left after a close that timed out.
 #include <gtest/gtest.h>
 #include <unistd.h>
 

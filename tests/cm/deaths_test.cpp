@@ -1,5 +1,5 @@
-// kill -9 and SIGSTOP of a process at random instants of its connections: the other end hears of each, its
-// listener serves whoever comes next, and the port is free again.
+// kill -9 and SIGSTOP of a process at random instants of its connections: the other end hears of
+// each, its listener serves the client that comes next, and the port is free again.
 //
 // MILLRACE_TEST_ROUNDS, MILLRACE_TEST_SEED: support/schedules.hpp.
 #include <fmt/format.h>
@@ -34,7 +34,7 @@ class Crowd {
   public:
     /// Every id goes on to connect, to listen to the answer and to disconnect, for ever.
     void add_client() { resolve(program.create(1)); }
-    /// The listener. Accepts whoever comes.
+    /// The listener. Accepts every client that comes.
     [[nodiscard]] bool listen() {
         const std::uint32_t id = program.create(1);
         return program.bind(id, address("0.0.0.0", port)) == 0 && program.listen(id) == 0;
@@ -193,7 +193,8 @@ class ProcessOfConnections : public testing::Test {
         while (next.living() != 0) {
             std::array<pollfd, 2> at{pollfd{next.program.descriptor(), POLLIN, 0},
                                      pollfd{server.program.descriptor(), POLLIN, 0}};
-            if (::poll(at.data(), at.size(), static_cast<int>(test::patience.count())) <= 0) return false;
+            if (::poll(at.data(), at.size(), static_cast<int>(test::patience.count())) <= 0)
+                return false;
             if (at[0].revents != 0 && !next.step()) return false;
             if (at[1].revents != 0 && !server.step()) return false;
         }

@@ -16,14 +16,14 @@
 
 namespace millrace::message::detail {
 
-/// By number, each in its own place or behind it. An `Entry` has an `id`, and says whether it
+/// By number, each in its own place or after it. An `Entry` has an `id`, and says whether it
 /// `is_taken()`. One thread; only its making allocates.
 template <class Entry>
 class PendingTable {
   public:
     explicit PendingTable(std::size_t most)
-        : entries_{std::make_unique<Entry[]>(std::bit_ceil(most))}, mask_{std::bit_ceil(most) - 1} {
-    }
+        : entries_{std::make_unique<Entry[]>(std::bit_ceil(most))},
+          mask_{std::bit_ceil(most) - 1} {}
 
     /// Null: there is none.
     [[nodiscard]] Entry* find(std::uint64_t id) noexcept {
