@@ -233,8 +233,8 @@ inline look_at_answer() {
     fi
 }
 
-/* Sender::hushed, without the clock: who waits for the bell does not ask. */
-#define hushed (waiting && me.standing && me.confirmed)
+/* Sender::relies_on_bell, without the clock: an end that waits for the bell does not ask. */
+#define relies_on_bell (waiting && me.standing && me.confirmed)
 
 /* try_enqueue: looks for space, and sends one item. */
 inline try_enqueue() {
@@ -244,7 +244,7 @@ inline try_enqueue() {
         :: else -> look_at_answer()
         fi;
         if
-        :: !push && !has_space && !asking && !polls && !hushed ->
+        :: !push && !has_space && !asking && !polls && !relies_on_bell ->
             if
             :: store -> learn(ends[C].progress)
             :: else -> asking = true; requests[side]!ASK, 0

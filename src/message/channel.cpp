@@ -275,7 +275,7 @@ base::Status Channel::try_receive(std::span<std::byte> into, std::size_t& size) 
     // What is rarer is a last call: so that the most frequent case has no register to save.
     Core& core = *core_;
     std::uint64_t length;
-    if (!core.finds_whole(into.size(), length)) return receive_otherwise(into, size);
+    if (!core.finds_whole(into.size(), length)) return receive_any(into, size);
     size = length;
     if (length > longest_short) return core.take_long(into.data(), length);
     copy_short(into.data(), core.reader.payload(), length);
@@ -284,7 +284,7 @@ base::Status Channel::try_receive(std::span<std::byte> into, std::size_t& size) 
     return base::Status::ok;
 }
 
-base::Status Channel::receive_otherwise(std::span<std::byte> into, std::size_t& size) {
+base::Status Channel::receive_any(std::span<std::byte> into, std::size_t& size) {
     Piece piece;
     const base::Status status = look_whole(piece);
     return status == base::Status::ok ? copy_out(piece, into, size) : status;

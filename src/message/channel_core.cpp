@@ -25,7 +25,7 @@ base::Status status_of(connect::PeerState peer) noexcept {
 void Channel::Core::take_consumed(std::uint64_t word) noexcept {
     // A peer that claims to have consumed what was never sent must not open the ring.
     if (consumed.take(word, writer.position()) == ring::News::impossible) {
-        closing.disbelieve();
+        closing.distrust();
         fail("the peer says that it consumed more than was sent");
     }
 }
@@ -356,7 +356,7 @@ base::Status Channel::Core::end_receiving(Piece& piece) noexcept {
     if (reader.look(piece) == FrameReader::Look::closed) {
         ended_receiving = base::Status::closed;
     } else {
-        closing.disbelieve();
+        closing.distrust();
         fail("the peer wrote a frame that the protocol does not allow");
         ended_receiving = base::Status::peer_lost;
     }

@@ -156,7 +156,7 @@ Status Receiver<D>::look() noexcept {
     const auto total = end_.peer_position();
     if (peer == Status::closed && total.has_value()) {
         // It flushed before it said so. Its counters are gone with it; its word is here.
-        if (!intake_.end_at(*total, front_)) disbelieve();
+        if (!intake_.end_at(*total, front_)) distrust();
         if (*total == front_.consumed) return end_.end(Status::closed);
         if (!looks_at_marks && returns_what_is_consumed && front_.consumed != front_.arrived) {
             return Status::empty;
@@ -228,7 +228,7 @@ bool Receiver<D>::advance() noexcept {
     if (join_ != nullptr || end_.window().is_copy()) [[unlikely]]
         return false;
     const bool asleep = waiting_ && sleeper_->waits_for_bell();
-    if (!intake_.advance(front_, giver_, asleep)) disbelieve();
+    if (!intake_.advance(front_, giver_, asleep)) distrust();
     return front_.consumed != front_.arrived;
 }
 
@@ -252,7 +252,7 @@ std::span<const std::byte> Receiver<D>::next_frame(bool& found) noexcept {
         const std::uint64_t length = has_marks(D) ? frame_length(word) : word;
         if (!skips &&
             (length > terms_.max_frame() || Frames<D>::bytes(length, terms_.chunk_bytes) > rest)) {
-            disbelieve();
+            distrust();
             return {};
         }
         const std::uint64_t bytes = skips ? rest : Frames<D>::bytes(length, terms_.chunk_bytes);
@@ -271,8 +271,8 @@ std::span<const std::byte> Receiver<D>::next_frame(bool& found) noexcept {
 
 template <Design D>
     requires(check_design<D>())
-void Receiver<D>::disbelieve() noexcept {
-    (void)end_.disbelieve([] {
+void Receiver<D>::distrust() noexcept {
+    (void)end_.distrust([] {
         return std::string{
             "the producer claims to have sent what cannot have been sent: its "
             "program or its memory is damaged"};

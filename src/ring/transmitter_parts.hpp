@@ -33,7 +33,7 @@ class TransmitterBase<D>::SpaceSleeper final : public Sleeper {
     bool is_news(std::uint64_t progress) noexcept override {
         if (!PositionWord::whole(progress)) return true;  // torn: it moves just now
         const News news = sender_->space_.learn(progress, sender_->self().reachable());
-        if (news == News::impossible) (void)sender_->disbelieve();
+        if (news == News::impossible) (void)sender_->distrust();
         return news != News::none;
     }
     bool is_rung_for_all() const noexcept override { return false; }
@@ -106,9 +106,9 @@ void TransmitterBase<D>::meet(const Places& theirs, PeerMemory& peer,
 }
 
 template <Design D>
-Status TransmitterBase<D>::disbelieve() noexcept {
+Status TransmitterBase<D>::distrust() noexcept {
     // Nothing it says can be used any more, and to ask again would wait for ever.
-    return end_.disbelieve([&] {
+    return end_.distrust([&] {
         return fmt::format(
             "the consumer claims to have consumed more than the {} bytes of ring that "
             "were sent to it: its program or its memory is damaged",
@@ -125,7 +125,7 @@ Status TransmitterBase<D>::look_for_space() noexcept {
             news = space_.learn(progress_.value(), self().reachable());
         }
     }
-    return news == News::impossible ? disbelieve() : Status::ok;
+    return news == News::impossible ? distrust() : Status::ok;
 }
 
 template <Design D>
@@ -167,7 +167,7 @@ Status TransmitterBase<D>::service() noexcept {
 template <Design D>
 Status TransmitterBase<D>::refresh() noexcept {
     const std::uint64_t posted = space_.posted();
-    const Status status = hushed() ? Status::ok : space_.refresh();
+    const Status status = relies_on_bell() ? Status::ok : space_.refresh();
     if (D.data != DataFlow::pull && space_.posted() != posted) cover();
     if (status == Status::peer_lost || end_.window().reap() != Status::ok) return lost();
     reap_transferred();
@@ -192,7 +192,7 @@ Status TransmitterBase<D>::refresh_for_certain() noexcept {
 }
 
 template <Design D>
-bool TransmitterBase<D>::hushed() noexcept {
+bool TransmitterBase<D>::relies_on_bell() noexcept {
     // Within a wait the consumer rings when it goes on; the completion of a READ would end the
     // sleep. Asking now and then all the same is what a slice of a sleep is for.
     if constexpr (D.space != SpaceNotification::pull) {

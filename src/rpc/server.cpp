@@ -103,15 +103,15 @@ void Desk::operator()(message::Request& request) {
     const std::size_t index = std::size_t{request.procedure()} - first_number;
     const std::size_t place = request.client().place;
     if (index >= procedures.size() || place >= clients_.size()) [[unlikely]]
-        return take_otherwise(request);
+        return take_any(request);
     ClientState& client = clients_[place];
     if (client.generation != request.client().generation || !client.knows_table) [[unlikely]]
-        return take_otherwise(request);
+        return take_any(request);
     ProcedureState& procedure = *procedures[index];
     call(request, procedure, client, no_head, request.payload(), detail::begin_of(procedure.calls));
 }
 
-void Desk::take_otherwise(message::Request& request) {
+void Desk::take_any(message::Request& request) {
     const std::uint16_t number = request.procedure();
     if ((number & head_bit) == 0) return take(request, number, no_head, request.payload());
     std::span<const std::byte> payload = request.payload();

@@ -157,7 +157,7 @@ class Desk {
     void answer_own(message::Request& request, detail::ClientState& client, const Head& head,
                     std::span<const std::byte> payload);
     /// Whatever is not a call without a head of a client that has the table.
-    [[gnu::noinline]] void take_otherwise(message::Request& request);
+    [[gnu::noinline]] void take_any(message::Request& request);
     void take(message::Request& request, std::uint16_t number, const Head& head,
               std::span<const std::byte> payload);
     [[gnu::cold]] static void fail_by_exception(detail::CallCore& core);

@@ -25,7 +25,7 @@ void Socket::Core::take_messages() noexcept {
         slots.take(message);
         const Violation violation = connection->deliver(message.span());
         if (violation != Violation::none) [[unlikely]] {
-            (void)end.disbelieve([&] {
+            (void)end.distrust([&] {
                 return violation == Violation::no_memory
                            ? std::string{"there is no memory to keep what the peer has said"}
                            : fmt::format("the peer broke the protocol of byte streams: {}",

@@ -30,7 +30,7 @@ class Closing {
     /// Its answer was final, and every later one is the same.
     [[nodiscard]] bool is_closed() const noexcept { return closed_.has_value(); }
     /// The peer broke the protocol: no goodbye of it is waited for.
-    void disbelieve() noexcept { is_liar_ = true; }
+    void distrust() noexcept { is_liar_ = true; }
 
     /// `deliver()` tries once, and answers `ok`: the peer has everything; `full`: not yet;
     /// `timed_out` or `cancelled`, where it waits by itself; or what has ended the connection.

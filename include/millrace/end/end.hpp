@@ -3,13 +3,17 @@
 // the goodbye, and close. A protocol (a ring's sender or receiver, latest values, a channel, a byte
 // stream) supplies what is news and what is delivered.
 //
-//   what        asked by                         the protocol supplies
-//   waiting     wait, wait_while                 a look that says whether the wait is over
-//   sleeping    descriptor, end_rest, rest       the same look; a number that grows with what is
-//   done the peer    peer, peer_now                   one more look at its memory, before it
-//   believes the end     end, disbelieve, ended, failure  the sentence, where the peer broke the
-//   protocol closing     close                            an attempt to deliver; how far the peer
-//   must come
+//   what       asked by                        the protocol supplies
+//
+//   waiting    wait, wait_while                a look: is the wait over?
+//
+//   sleeping   descriptor, end_rest, rest      that look; a number that grows with what is done
+//
+//   the peer   peer, peer_now                  one more look at its memory before it believes that
+//
+//   the end    end, distrust, ended, failure   a sentence, where the peer broke the protocol
+//
+//   closing    close                           an attempt to deliver; how far the peer must come
 //
 // Until the protocol names its own parker (sleep_by), which knows what raises an event, the peer's
 // words and completions wake it.
@@ -94,8 +98,8 @@ class End {
     }
     /// The same, as the peer broke the protocol: nothing that it says is believed any more.
     template <class Why>
-    base::Status disbelieve(const Why& why) noexcept {
-        closing_.disbelieve();
+    base::Status distrust(const Why& why) noexcept {
+        closing_.distrust();
         return fail(why);
     }
     /// Why the peer is lost, or that this is a child's copy. Else empty. `second`: another window
@@ -151,7 +155,7 @@ class End {
     [[nodiscard]] bool stays_awake(std::uint64_t progress) noexcept {
         return readiness_->stays_awake(progress);
     }
-    /// Falls asleep, unless it `finds()` something behind the announcement; for `limit` at most.
+    /// Falls asleep, unless it `finds()` something after the announcement; for `limit` at most.
     /// Nothing happens where there is no descriptor.
     template <class Finds>
     void rest(Finds&& finds, std::chrono::nanoseconds limit = connect::Readiness::until_woken) {

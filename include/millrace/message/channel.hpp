@@ -207,7 +207,7 @@ class Channel {
     base::Status look(Piece& piece, const base::Deadline& deadline);
     base::Status look_whole(Piece& piece);
     base::Status look_whole(Piece& piece, const base::Deadline& deadline);
-    base::Status receive_otherwise(std::span<std::byte> into, std::size_t& size);
+    base::Status receive_any(std::span<std::byte> into, std::size_t& size);
     base::Status copy_out(const Piece& piece, std::span<std::byte> into,
                           std::size_t& size) noexcept;
     void release();

@@ -235,7 +235,7 @@ class Receiver {
     [[nodiscard]] std::byte* place_of_mark(std::uint64_t slot_bytes) const noexcept {
         return const_cast<std::byte*>(slot()) + slot_bytes - mark_bytes;
     }
-    [[gnu::cold]] void disbelieve() noexcept;
+    [[gnu::cold]] void distrust() noexcept;
     std::span<const std::byte> next_frame(bool& found) noexcept;
 
     [[gnu::cold]] base::Status look() noexcept;

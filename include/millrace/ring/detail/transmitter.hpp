@@ -190,11 +190,11 @@ class TransmitterBase {
     [[nodiscard]] Self& self() noexcept { return static_cast<Self&>(*this); }
     /// Requests fail, or the peer goes on no more.
     base::Status lost() noexcept { return end_.lost(); }
-    [[gnu::cold]] base::Status disbelieve() noexcept;
+    [[gnu::cold]] base::Status distrust() noexcept;
     base::Status look_for_space() noexcept;
     base::Status tell_counter() noexcept;
     base::Status settle_in_flight() noexcept;
-    [[nodiscard]] bool hushed() noexcept;
+    [[nodiscard]] bool relies_on_bell() noexcept;
     void reap_transferred() noexcept;
     /// The last posted request leaves a completion, which says that all up to intransit_ is there.
     void cover() noexcept {
