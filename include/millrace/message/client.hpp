@@ -177,9 +177,9 @@ class Client : public Requester<Client> {
     // poll() and wait() answer `closed`, `peer_lost` where nothing more comes; requests without an
     // answer have none then, see outstanding().
 
-    /// The answer to `id` is not wanted any more, and will not be handed out. The server is told;
-    /// if the request is waiting there for a deferred answer, its place in the window is free again
-    /// soon. False: there is no such request without an answer.
+    /// The answer to `id` will not be handed out. The server is told at once, or in the next poll()
+    /// if there is no room; if the request waits there for a deferred answer, its place in the
+    /// window is free again soon. False: there is no such request without an answer.
     bool cancel(std::uint64_t id);
     /// Requests that were submitted, are wanted, and whose answers were not handed out.
     [[nodiscard]] std::size_t outstanding() const noexcept;

@@ -156,8 +156,8 @@ class Client {
     /// once, or, where the last submit() was `full`, once there is room for it. Throws Error, too,
     /// where a session that resumes has come to a server that lacks a procedure.
     base::Status wait(const base::Deadline& deadline);
-    /// The call is not wanted any more: its callback is destroyed and never called, and the server
-    /// is told (Reply::is_wanted). False: there is no such call without an answer.
+    /// The call is not wanted any more: its callback is destroyed and never called. The server is
+    /// told at once or in the next poll() (Reply::is_wanted). False: no such call lacks an answer.
     bool cancel(std::uint64_t id);
     /// What was submitted and has no answer.
     [[nodiscard]] std::size_t outstanding() const noexcept;
