@@ -71,8 +71,7 @@ Node::Name Node::take_number(std::string_view fabric, std::optional<std::uint32_
     if (!socket) base::throw_errno(errno, std::string{join_attempt}, object);
     const std::uint32_t step = slot ? wire_slots : 1;
     for (std::uint32_t number = slot.value_or(1); number <= max_node_number; number += step) {
-        if (number % wire_slots == 0)
-            continue;  // no slot of the wire, which may be turned on later
+        if (number % wire_slots == 0) continue;  // the wire's, which may be turned on later
         const NodeAddress address{::geteuid(), fabric, number};
         if (::bind(socket.get(), address.get(), address.length) == 0) {
             return {std::move(socket), number};

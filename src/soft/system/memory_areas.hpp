@@ -25,9 +25,8 @@ struct MappedRange {
 [[nodiscard]] std::optional<MappedRange> look_behind(std::uintptr_t address,
                                                      std::size_t length) noexcept;
 
-/// The same of memory that this library mapped (base/detail/own_mappings.hpp), at a cost that does
-/// not grow with what else is mapped or open, and its descriptor. nullopt: it is none, or no
-/// longer.
+/// The same of memory that this library mapped (base/detail/own_mappings.hpp), and its descriptor,
+/// at a cost that does not grow with what else is mapped or open. nullopt: it is no longer mapped.
 [[nodiscard]] std::optional<MappedRange> look_behind_own(std::uintptr_t address, std::size_t length,
                                                          int& descriptor) noexcept;
 
