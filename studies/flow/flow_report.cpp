@@ -75,8 +75,7 @@ void print_figure(const Figure& figure, const Measurements& measurements, const 
 
 struct Judged {
     const Finding* finding;
-    Verdict verdict;
-    std::string_view because;
+    StudyVerdict verdict;
 };
 std::vector<Judged> judged_in(const FlowReport& report, const View& view) {
     std::vector<Judged> list;
@@ -84,9 +83,7 @@ std::vector<Judged> judged_in(const FlowReport& report, const View& view) {
         bool shown = false;
         for (const Figure* figure : report.figures) shown = shown || figure->id == finding.figure;
         if (!shown) continue;
-        if (auto verdict = finding.judge(view)) {
-            list.push_back({&finding, std::move(*verdict), finding.because(view)});
-        }
+        if (auto verdict = finding.judge(view)) list.push_back({&finding, std::move(*verdict)});
     }
     return list;
 }
@@ -96,12 +93,11 @@ void print_findings(const FlowReport& report, const View& view) {
     if (list.empty()) return;
     fmt::print("\nWhat the work found, and we; {}\n", view.mode);
     for (const Judged& judged : list) {
-        fmt::print("  {:<7} {:<5} {}\n          {}; measured {}\n",
-                   judged.verdict.agrees ? "agrees" : "differs", judged.finding->section,
-                   judged.finding->claim, judged.finding->rule, judged.verdict.measured);
-        if (!judged.verdict.agrees && !judged.because.empty()) {
-            fmt::print("          because {}\n", judged.because);
-        }
+        fmt::print("  {:<8} {:<5} {}\n           {}; measured {}\n", name_of(judged.verdict),
+                   judged.finding->section, judged.finding->claim, judged.finding->rule,
+                   judged.verdict.measured);
+        const std::string explanation = explanation_of(judged.verdict);
+        if (!explanation.empty()) fmt::print("           {}\n", explanation);
     }
 }
 
@@ -239,9 +235,9 @@ nlohmann::json document_of(const FlowReport& report, const Measurements& measure
                                  {"claim", judged.finding->claim},
                                  {"rule", judged.finding->rule},
                                  {"measured", judged.verdict.measured},
-                                 {"verdict", judged.verdict.agrees ? "agrees" : "differs"}};
-            if (!judged.verdict.agrees && !judged.because.empty()) {
-                entry["because"] = judged.because;
+                                 {"verdict", name_of(judged.verdict)}};
+            if (!judged.verdict.agrees && !judged.verdict.counted.empty()) {
+                entry["counted"] = judged.verdict.counted;
             }
             document["findings"].push_back(std::move(entry));
         }

@@ -24,7 +24,7 @@ double value_of(const StreamResult& run, std::size_t item_bytes, Quantity quanti
     return 0;
 }
 
-std::optional<Summary> Point::summary(Quantity quantity) const {
+std::vector<double> Point::values(Quantity quantity) const {
     std::vector<double> values;
     if (quantity == Quantity::transfer_us) {
         for (const double time : transfers_ns) values.push_back(time / 1e3);
@@ -33,8 +33,12 @@ std::optional<Summary> Point::summary(Quantity quantity) const {
             values.push_back(value_of(run, item_bytes, quantity));
         }
     }
-    if (values.empty()) return std::nullopt;
-    return summarize(values);
+    return values;
+}
+
+std::optional<Summary> Point::summary(Quantity quantity) const {
+    const std::vector<double> all = values(quantity);
+    return all.empty() ? std::nullopt : std::optional{summarize(all)};
 }
 
 Point& Measurements::at(std::string_view mode, std::string_view contestant,

@@ -25,6 +25,8 @@ struct Point {
     std::vector<double> transfers_ns;
     std::vector<std::string> failures;
 
+    /// One for each run that measured it.
+    [[nodiscard]] std::vector<double> values(Quantity quantity) const;
     /// Over the runs; nothing if none measured it.
     [[nodiscard]] std::optional<Summary> summary(Quantity quantity) const;
 };

@@ -61,28 +61,47 @@ bool agrees_with_printed(double measured, double printed) noexcept {
     return measured <= printed * allowed && measured * allowed >= printed;
 }
 
-std::optional<double> View::ratio(std::string_view above, std::string_view below, Quantity quantity,
-                                  std::size_t least, std::size_t most) const {
+double printed_ratio(std::string_view above, std::string_view below, std::size_t most) {
     std::vector<double> ratios;
-    for (const std::size_t size : figure_sizes) {
-        if (size < least || size > most) continue;
-        const auto one = get(above, size, quantity);
-        const auto other = get(below, size, quantity);
-        if (one && other && *other != 0) ratios.push_back(*one / *other);
+    for (const TableLine& line : table_6_1()) {
+        if (line.item_bytes > most) continue;
+        ratios.push_back(printed("table 6.1", above, line.item_bytes).value() /
+                         printed("table 6.1", below, line.item_bytes).value());
     }
-    if (ratios.empty()) return std::nullopt;
     return quantile(std::move(ratios), 0.5);
 }
 
-std::optional<double> View::typical(std::string_view contestant, Quantity quantity,
-                                    std::size_t least, std::size_t most) const {
-    std::vector<double> values;
+namespace {
+
+std::optional<Summary> summary_of(const std::vector<std::vector<double>>& sizes) {
+    const Summary summary = summarize_by_run(sizes);
+    return summary.rounds == 0 ? std::nullopt : std::optional{summary};
+}
+
+}  // namespace
+
+std::optional<Summary> View::ratio(std::string_view above, std::string_view below,
+                                   Quantity quantity, std::size_t least, std::size_t most) const {
+    std::vector<std::vector<double>> sizes;
     for (const std::size_t size : figure_sizes) {
         if (size < least || size > most) continue;
-        if (const auto value = get(contestant, size, quantity)) values.push_back(*value);
+        const Point* const one = measurements.find(mode, above, size);
+        const Point* const other = measurements.find(mode, below, size);
+        if (one == nullptr || other == nullptr) continue;
+        sizes.push_back(divided(one->values(quantity), other->values(quantity)));
     }
-    if (values.empty()) return std::nullopt;
-    return quantile(std::move(values), 0.5);
+    return summary_of(sizes);
+}
+
+std::optional<Summary> View::typical(std::string_view contestant, Quantity quantity,
+                                     std::size_t least, std::size_t most) const {
+    std::vector<std::vector<double>> sizes;
+    for (const std::size_t size : figure_sizes) {
+        if (size < least || size > most) continue;
+        const Point* const point = measurements.find(mode, contestant, size);
+        if (point != nullptr) sizes.push_back(point->values(quantity));
+    }
+    return summary_of(sizes);
 }
 
 }  // namespace millrace::bench

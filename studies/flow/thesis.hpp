@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "measurements.hpp"
+#include "studies/framework/verdict.hpp"
 
 namespace millrace::bench {
 
@@ -30,6 +31,9 @@ struct TableLine {
 /// it has that line.
 [[nodiscard]] std::optional<double> printed(std::string_view table, std::string_view column,
                                             std::size_t item_bytes);
+/// The median, over the lines of table 6.1 up to `most` bytes, of one column divided by another.
+[[nodiscard]] double printed_ratio(std::string_view above, std::string_view below,
+                                   std::size_t most);
 /// A measured number agrees with a printed one if neither is more than a quarter above the other.
 [[nodiscard]] bool agrees_with_printed(double measured, double printed) noexcept;
 
@@ -43,36 +47,26 @@ struct View {
                                             Quantity quantity) const {
         return measurements.median(mode, contestant, size, quantity);
     }
-    /// Median over the sizes from `least` to `most` of what one takes divided by what the other
-    /// takes; nothing if no size has both.
-    [[nodiscard]] std::optional<double> ratio(std::string_view above, std::string_view below,
-                                              Quantity quantity, std::size_t least = 4,
-                                              std::size_t most = 65536) const;
-    /// Median over those sizes.
-    [[nodiscard]] std::optional<double> typical(std::string_view contestant, Quantity quantity,
-                                                std::size_t least = 4,
-                                                std::size_t most = 65536) const;
+    /// What one takes divided by what the other takes, run by run: the median over the sizes from
+    /// `least` to `most`. Nothing if no size has both.
+    [[nodiscard]] std::optional<Summary> ratio(std::string_view above, std::string_view below,
+                                               Quantity quantity, std::size_t least = 4,
+                                               std::size_t most = 65536) const;
+    /// Run by run, the median over those sizes.
+    [[nodiscard]] std::optional<Summary> typical(std::string_view contestant, Quantity quantity,
+                                                 std::size_t least = 4,
+                                                 std::size_t most = 65536) const;
 };
 
-struct Verdict {
-    bool agrees = false;
-    std::string measured;  ///< the numbers it was judged by
-};
+/// Nothing: not measured, or the mode has nothing to say about it.
+using FlowJudge = std::function<std::optional<StudyVerdict>(const View&)>;
 
 struct Finding {
     std::string_view section;
     std::string_view figure;  ///< whose measurement it needs, and perhaps others of that section
     std::string_view claim;   ///< of the work, in our words
     std::string_view rule;    ///< when we agree
-    /// Nothing: not measured, or the mode has nothing to say about it.
-    std::function<std::optional<Verdict>(const View&)> judge;
-    /// Why it differs, where that is known: in mode fast, and on a link. Else empty.
-    std::string_view because_fast{};
-    std::string_view because_link{};
-
-    [[nodiscard]] std::string_view because(const View& view) const noexcept {
-        return view.link_megabits == 0 ? because_fast : because_link;
-    }
+    FlowJudge judge;
 };
 [[nodiscard]] const std::vector<Finding>& all_findings();
 

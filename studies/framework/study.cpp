@@ -97,8 +97,7 @@ std::vector<Job> plan(const Study& study, const StudyOptions& options) {
 StudyView view_of(const StudyResults& results, const std::string& mode) {
     static const StudyView::Values nothing;
     const auto found = results.values.find(mode);
-    return {found == results.values.end() ? nothing : found->second,
-            soft::cable_facts(mode).shaped};
+    return StudyView{found == results.values.end() ? nothing : found->second};
 }
 
 StudyResults measure(const Study& study, const StudyOptions& options) {
@@ -153,18 +152,11 @@ StudyResults measure(const Study& study, const StudyOptions& options) {
 struct Judged {
     const StudyFinding* finding;
     StudyVerdict verdict;
-    std::string because;
 };
 std::vector<Judged> judged(const Study& study, const StudyView& view) {
     std::vector<Judged> list;
     for (const StudyFinding& finding : study.findings) {
-        if (auto verdict = finding.judge(view)) {
-            list.push_back({&finding, std::move(*verdict),
-                            view.is_link() ? finding.because_link : finding.because_fast});
-            Judged& made = list.back();
-            if (!made.verdict.counted.empty()) made.because = made.verdict.counted;
-            if (made.verdict.agrees) made.because.clear();
-        }
+        if (auto verdict = finding.judge(view)) list.push_back({&finding, std::move(*verdict)});
     }
     return list;
 }
@@ -206,9 +198,8 @@ void print(const Study& study, const StudyOptions& options, const StudyResults& 
             fmt::print("  {:<8} {:<6} {}\n           {}; measured {}\n", name_of(each.verdict),
                        each.finding->section, each.finding->claim, each.finding->rule,
                        each.verdict.measured);
-            if (each.because.empty()) continue;
-            fmt::print("           {}{}\n", each.verdict.counted.empty() ? "because " : "",
-                       each.because);
+            const std::string explanation = explanation_of(each.verdict);
+            if (!explanation.empty()) fmt::print("           {}\n", explanation);
         }
     }
     fmt::print("\n");
@@ -246,52 +237,52 @@ std::optional<Summary> StudyView::ratios(const Key& above, const Key& below) con
     const auto one = values_->find(above);
     const auto other = values_->find(below);
     if (one == values_->end() || other == values_->end()) return std::nullopt;
-    std::vector<double> ratios;
-    for (std::size_t i = 0; i != std::min(one->second.size(), other->second.size()); ++i) {
-        if (other->second[i] != 0) ratios.push_back(one->second[i] / other->second[i]);
-    }
-    if (ratios.empty()) return std::nullopt;
-    return summarize(ratios);
+    const std::vector<double> ratios = divided(one->second, other->second);
+    return ratios.empty() ? std::nullopt : std::optional{summarize(ratios)};
 }
 
-std::optional<double> StudyView::ratio(const std::string& figure, const std::string& above,
-                                       const std::string& below, std::size_t least,
-                                       std::size_t most) const {
-    std::vector<double> ratios;
+std::optional<Summary> StudyView::ratio(const std::string& figure, const std::string& above,
+                                        const std::string& below, std::size_t least,
+                                        std::size_t most) const {
+    std::vector<std::vector<double>> points;
     for (const auto& [key, values] : *values_) {
         const auto& [id, label, x] = key;
         if (id != figure || label != above || x < least || x > most) continue;
-        const auto other = get(figure, below, x);
-        if (other && *other != 0) ratios.push_back(summarize(values).median / *other);
+        const auto other = values_->find({figure, below, x});
+        if (other != values_->end()) points.push_back(divided(values, other->second));
     }
-    if (ratios.empty()) return std::nullopt;
-    return quantile(std::move(ratios), 0.5);
+    const Summary summary = summarize_by_run(points);
+    return summary.rounds == 0 ? std::nullopt : std::optional{summary};
 }
 
-std::function<std::optional<StudyVerdict>(const StudyView&)> ratio_between(
-    std::string figure, std::string above, std::string below, double low, double high,
-    std::size_t least, std::size_t most) {
+Judge ratio_between(std::string figure, std::string above, std::string below, Range allowed,
+                    std::size_t least, std::size_t most) {
     return [=](const StudyView& view) -> std::optional<StudyVerdict> {
         const auto ratio = view.ratio(figure, above, below, least, most);
-        if (!ratio) return std::nullopt;
-        return StudyVerdict{*ratio >= low && *ratio <= high, fmt::format("{:.3g}", *ratio)};
+        return ratio ? std::optional{judge_ratio(*ratio, allowed)} : std::nullopt;
     };
 }
 
-std::string_view name_of(const StudyVerdict& verdict) noexcept {
-    return verdict.agrees ? "agrees" : verdict.stronger ? "stronger" : "differs";
+Judge ratio_near(std::string figure, std::string above, std::string below, double of_work,
+                 std::size_t least, std::size_t most) {
+    return [=](const StudyView& view) -> std::optional<StudyVerdict> {
+        const auto ratio = view.ratio(figure, above, below, least, most);
+        return ratio ? std::optional{judge_factor(*ratio, of_work)} : std::nullopt;
+    };
 }
 
-StudyVerdict judge_factor(const Summary& ratio, double of_work) {
-    const bool reaches = ratio.median_high >= of_work / judged_tolerance;
-    const bool exceeds = ratio.median_low > of_work * judged_tolerance;
-    StudyVerdict verdict;
-    verdict.agrees = reaches && !exceeds;
-    verdict.stronger = exceeds;
-    verdict.measured = fmt::format("{:.3g} ({:.3g} to {:.3g} in {} run{}), the work {:.3g}",
-                                   ratio.median, ratio.median_low, ratio.median_high, ratio.rounds,
-                                   ratio.rounds == 1 ? "" : "s", of_work);
-    return verdict;
+Judge point_to_point(StudyView::Key above, StudyView::Key below, Range allowed) {
+    return [=](const StudyView& view) -> std::optional<StudyVerdict> {
+        const auto ratio = view.ratios(above, below);
+        return ratio ? std::optional{judge_ratio(*ratio, allowed)} : std::nullopt;
+    };
+}
+
+Judge point_near_point(StudyView::Key above, StudyView::Key below, double of_work) {
+    return [=](const StudyView& view) -> std::optional<StudyVerdict> {
+        const auto ratio = view.ratios(above, below);
+        return ratio ? std::optional{judge_factor(*ratio, of_work)} : std::nullopt;
+    };
 }
 
 nlohmann::json document_of(const Study& study, const StudyOptions& options,
@@ -343,8 +334,8 @@ nlohmann::json document_of(const Study& study, const StudyOptions& options,
                                  {"rule", each.finding->rule},
                                  {"measured", each.verdict.measured},
                                  {"verdict", name_of(each.verdict)}};
-            if (!each.because.empty()) {
-                entry[each.verdict.counted.empty() ? "because" : "counted"] = each.because;
+            if (!each.verdict.agrees && !each.verdict.counted.empty()) {
+                entry["counted"] = each.verdict.counted;
             }
             document["findings"].push_back(std::move(entry));
         }

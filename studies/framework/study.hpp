@@ -21,6 +21,7 @@
 #include "bench/framework/report.hpp"
 #include "bench/framework/statistics.hpp"
 #include "command_line/json_output.hpp"
+#include "verdict.hpp"
 
 namespace millrace::bench {
 
@@ -60,61 +61,48 @@ class StudyView {
     using Key = std::tuple<std::string, std::string, std::size_t>;  ///< figure, label, x
     using Values = std::map<Key, std::vector<double>>;
 
-    /// `link`: the mode is a modelled link, not this machine's memory.
-    StudyView(const Values& values, bool link) : values_{&values}, link_{link} {}
+    explicit StudyView(const Values& values) : values_{&values} {}
 
     [[nodiscard]] std::optional<Summary> summary(const std::string& figure,
                                                  const std::string& label, std::size_t x) const;
     /// The median of the runs.
     [[nodiscard]] std::optional<double> get(const std::string& figure, const std::string& label,
                                             std::size_t x) const;
-    /// Median, over every x from `least` to `most`, of the one divided by the other. Nothing if no
-    /// x has both.
-    [[nodiscard]] std::optional<double> ratio(
+    /// The one divided by the other, run by run: the median over every x from `least` to `most`.
+    /// Nothing if no x has both.
+    [[nodiscard]] std::optional<Summary> ratio(
         const std::string& figure, const std::string& above, const std::string& below,
         std::size_t least = 0, std::size_t most = static_cast<std::size_t>(-1)) const;
     /// One point by another one, run by run. Nothing, unless both have runs.
     [[nodiscard]] std::optional<Summary> ratios(const Key& above, const Key& below) const;
-    [[nodiscard]] bool is_link() const noexcept { return link_; }
 
   private:
     const Values* values_;
-    bool link_;
 };
 
-struct StudyVerdict {
-    bool agrees = false;
-    std::string measured;  ///< the numbers it was judged by
-    /// What the work found is more so here than the work says. Does not agree, then.
-    bool stronger = false;
-    /// What this run counted that bears on a verdict which does not agree; in place of a reason
-    /// that was known before. May be empty.
-    std::string counted{};
-};
-/// "agrees", "stronger", "differs".
-[[nodiscard]] std::string_view name_of(const StudyVerdict& verdict) noexcept;
+/// Nothing: not measured.
+using Judge = std::function<std::optional<StudyVerdict>(const StudyView&)>;
 
 struct StudyFinding {
     std::string section;  ///< of the work
     std::string figure;   ///< whose measurement it needs
     std::string claim;    ///< of the work, in our words
     std::string rule;     ///< when we agree
-    /// Nothing: not measured.
-    std::function<std::optional<StudyVerdict>(const StudyView&)> judge;
-    /// Why it differs, where that is known: in mode fast, and on a link. Else empty.
-    std::string because_fast{};
-    std::string because_link{};
+    Judge judge;
 };
 
-/// Judges by StudyView::ratio: agrees within `low` and `high`.
-[[nodiscard]] std::function<std::optional<StudyVerdict>(const StudyView&)> ratio_between(
-    std::string figure, std::string above, std::string below, double low, double high,
-    std::size_t least = 0, std::size_t most = static_cast<std::size_t>(-1));
-
-/// Of a factor that the work found, above 1: agrees if the interval of the measured ratio's median
-/// meets what lies between 2/3 and 3/2 of the work's; stronger above that, differs below.
-[[nodiscard]] StudyVerdict judge_factor(const Summary& ratio, double of_work);
-inline constexpr double judged_tolerance = 1.5;
+/// By StudyView::ratio and judge_ratio.
+[[nodiscard]] Judge ratio_between(std::string figure, std::string above, std::string below,
+                                  Range allowed, std::size_t least = 0,
+                                  std::size_t most = static_cast<std::size_t>(-1));
+/// By StudyView::ratio and judge_factor.
+[[nodiscard]] Judge ratio_near(std::string figure, std::string above, std::string below,
+                               double of_work, std::size_t least = 0,
+                               std::size_t most = static_cast<std::size_t>(-1));
+/// By StudyView::ratios, of two points, and judge_ratio.
+[[nodiscard]] Judge point_to_point(StudyView::Key above, StudyView::Key below, Range allowed);
+/// ... and judge_factor.
+[[nodiscard]] Judge point_near_point(StudyView::Key above, StudyView::Key below, double of_work);
 
 struct Study {
     std::string name;                ///< of the command and the files: "verbs"

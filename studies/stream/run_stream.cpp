@@ -202,47 +202,47 @@ StudyFigure misaligned() {
     return shown;
 }
 
-/// Agrees if `dynamic` has at least `share` of the better of the other two at every point.
-auto never_worse(std::string figure, double share) {
+/// Of `dynamic` to the better of the other two, where it is worst.
+Judge never_worse(std::string figure, double share) {
     return [=](const StudyView& view) -> std::optional<StudyVerdict> {
-        double worst = 1e300;
+        std::optional<Summary> worst;
         std::size_t where = 0;
         for (const StudyFigure& each : stream_study().figures) {
             if (each.id != figure) continue;
             for (const std::size_t x : each.xs) {
-                const auto dynamic = view.get(figure, "dynamic", x);
                 const auto direct = view.get(figure, "direct", x);
                 const auto indirect = view.get(figure, "indirect", x);
-                if (!dynamic || !direct || !indirect) continue;
-                const double ratio = *dynamic / std::max(*direct, *indirect);
-                if (ratio < worst) where = x;
-                worst = std::min(worst, ratio);
+                if (!direct || !indirect) continue;
+                const char* const better = *direct > *indirect ? "direct" : "indirect";
+                const auto ratio = view.ratios({figure, "dynamic", x}, {figure, better, x});
+                if (!ratio || (worst && ratio->median >= worst->median)) continue;
+                worst = ratio;
+                where = x;
             }
         }
-        if (where == 0) return std::nullopt;
-        return StudyVerdict{worst >= share, fmt::format("{:.3g} at {}", worst, where)};
+        if (!worst) return std::nullopt;
+        StudyVerdict verdict = judge_value(*worst, {share});
+        verdict.measured += fmt::format(" at {}", where);
+        return verdict;
     };
 }
 
-/// Agrees if the value lies between two others, at each of some points.
-auto value_between(std::string figure, std::string label, std::vector<std::size_t> xs, double low,
-                   double high) {
+/// Of a curve at some points: all of them have to be in the range.
+Judge value_between(std::string figure, std::string label, std::vector<std::size_t> xs,
+                    Range allowed) {
     return [=](const StudyView& view) -> std::optional<StudyVerdict> {
-        double least = 1e300;
-        double most = -1e300;
+        StudyVerdict all{.agrees = true};
         for (const std::size_t x : xs) {
-            const auto value = view.get(figure, label, x);
+            const auto value = view.summary(figure, label, x);
             if (!value) continue;
-            least = std::min(least, *value);
-            most = std::max(most, *value);
+            const StudyVerdict one = judge_value(*value, allowed);
+            all.agrees = all.agrees && one.agrees;
+            all.measured +=
+                fmt::format("{}{} at {}", all.measured.empty() ? "" : ", ", one.measured, x);
         }
-        if (most < least) return std::nullopt;
-        return StudyVerdict{least >= low && most <= high,
-                            fmt::format("{:.3g} to {:.3g}", least, most)};
+        return all.measured.empty() ? std::nullopt : std::optional{all};
     };
 }
-
-constexpr double any = 1e300;
 
 std::vector<StudyFinding> findings() {
     return {
@@ -252,27 +252,20 @@ std::vector<StudyFinding> findings() {
          "dynamic at least 0.95 of the better one at every size", never_worse("distance", 0.95)},
         {"Overview", "throughput", "No copy at the receiver is faster for large messages",
          "median ratio of direct to indirect from 256 KiB on above 1",
-         ratio_between("throughput", "direct", "indirect", 1.0, any, 256 << 10)},
+         ratio_between("throughput", "direct", "indirect", {1.0}, 256 << 10)},
         {"Overview", "cpu", "... and takes less of the processors",
          "median ratio of direct to indirect from 256 KiB on below 1",
-         ratio_between("cpu", "direct", "indirect", 0, 1.0, 256 << 10)},
+         ratio_between("cpu", "direct", "indirect", {0, 1.0}, 256 << 10)},
         {"Evaluation", "percent",
          "Fewer sends than receives go straight into the receiver's memory",
          "of 1 MiB, at least 90 % with up to 16 sends and 32 receives",
-         value_between("percent", "1024 KiB", {1, 2, 4, 8, 16}, 90, 100)},
+         value_between("percent", "1024 KiB", {1, 2, 4, 8, 16}, {90, 100})},
         {"Evaluation", "percent", "More sends than receives often go through the ring",
          "of 16 KiB, at most 50 % with 64 sends and 32 receives",
-         value_between("percent", "16 KiB", {64}, 0, 50)},
+         value_between("percent", "16 KiB", {64}, {0, 50})},
         {"Background", "misaligned", "Misaligned buffers cost much",
          "median ratio of direct at odd addresses to aligned ones below 0.8",
-         [](const StudyView& view) -> std::optional<StudyVerdict> {
-             const auto aligned = view.get("misaligned", "direct", 0);
-             const auto odd = view.get("misaligned", "direct", 1);
-             if (!aligned || !odd) return std::nullopt;
-             return StudyVerdict{*odd / *aligned < 0.8, fmt::format("{:.3g}", *odd / *aligned)};
-         },
-         "it is a property of that adapter; a processor copies to odd addresses as well",
-         "it is a property of that adapter; a processor copies to odd addresses as well"},
+         point_to_point({"misaligned", "direct", 1}, {"misaligned", "direct", 0}, {0, 0.8})},
     };
 }
 

@@ -206,8 +206,6 @@ StudyFigure figure_5_4(bool quick) {
 
 // --- findings
 
-using Judge = std::function<std::optional<StudyVerdict>(const StudyView&)>;
-
 const LookupOfWork& lookup_of_work(std::string_view label) {
     return *std::find_if(lookups_of_work.begin(), lookups_of_work.end(),
                          [label](const LookupOfWork& one) { return one.label == label; });
@@ -220,11 +218,11 @@ StudyFinding faster_lookups(const char* faster, const char* slower) {
             view.ratios({"5.1", faster, answer_bytes}, {"5.1", slower, answer_bytes});
         if (!ratio) return std::nullopt;
         StudyVerdict verdict = judge_factor(*ratio, of_work);
-        verdict.counted = "not explained";
         for (const char* const label : {faster, slower}) {
             if (const auto switches = view.get("5.1 switches", label, answer_bytes)) {
                 verdict.counted +=
-                    fmt::format("; {} had {:.2g} context switches a lookup", label, *switches);
+                    fmt::format("{}{} had {:.2g} context switches a lookup",
+                                verdict.counted.empty() ? "" : "; ", label, *switches);
             }
         }
         return verdict;
@@ -244,12 +242,11 @@ StudyFinding growth_of(const char* label, double LoadOfWork::*quantity, std::siz
         const auto ratio = view.ratios({"table 5.1", label, at}, {"table 5.1", label, from});
         if (!ratio) return std::nullopt;
         StudyVerdict verdict = judge_factor(*ratio, of_work);
-        verdict.counted = "not explained";
         const auto offered = view.get("table 5.1", "offered", at);
         const auto made = view.get("table 5.1", "made", at);
         if (offered && made) {
-            verdict.counted += fmt::format("; of {:.3g} lookups offered a second {:.3g} were made",
-                                           *offered, *made);
+            verdict.counted =
+                fmt::format("of {:.3g} lookups offered a second {:.3g} were made", *offered, *made);
         }
         return verdict;
     };
@@ -279,7 +276,6 @@ std::optional<StudyVerdict> medians_stay(const StudyView& view) {
         most / least <= judged_tolerance * most_of_work->median / least_of_work->median;
     verdict.measured = fmt::format("{} us: {:.3g} times, the work {:.3g}", all, most / least,
                                    most_of_work->median / least_of_work->median);
-    verdict.counted = "not explained";
     return verdict;
 }
 
@@ -291,7 +287,6 @@ std::optional<StudyVerdict> little_load_takes_longer(const StudyView& view) {
     verdict.stronger =
         ratio->median_low > judged_tolerance * loads_of_work[0].mean / loads_of_work[2].mean;
     verdict.agrees = ratio->median_low > 1 && !verdict.stronger;
-    verdict.counted = "not explained";
     return verdict;
 }
 
@@ -299,7 +294,6 @@ std::optional<StudyVerdict> placement_matters(const StudyView& view) {
     const auto ratio = view.ratios({"5.4", "RDMA", 1}, {"5.4", "RDMA", 0});
     if (!ratio) return std::nullopt;
     StudyVerdict verdict = judge_factor(*ratio, of_placement);
-    verdict.counted = "not explained; the soft device has no place, a NIC has";
     return verdict;
 }
 

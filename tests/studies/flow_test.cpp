@@ -70,6 +70,7 @@ TEST(FlowFigures, TablesHoldWhatTheWorkPrints) {
     EXPECT_EQ(printed("table 6.1", "Basic", 4), 5);
     EXPECT_EQ(printed("table 6.1", "Data Mover", 64), 7185);
     EXPECT_EQ(printed("table 6.2", "Batching", 8192), 25088);
+    EXPECT_EQ(printed_ratio("Batching", "Basic", 8), 2.975) << "3.2 and 2.75";
     EXPECT_EQ(printed("table 6.2", "Socket", 4), std::nullopt) << "the work prints no such line";
     EXPECT_EQ(printed("6.9", "Socket", 4), std::nullopt) << "a figure's numbers stand in no text";
     for (const Figure& figure : all_figures()) {

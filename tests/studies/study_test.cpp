@@ -24,6 +24,15 @@
 namespace millrace::bench {
 namespace {
 
+/// The same judgement, of a run that counted something.
+Judge counts_one(Judge judge) {
+    return [judge](const StudyView& view) {
+        auto verdict = judge(view);
+        if (verdict) verdict->counted = "one was counted";
+        return verdict;
+    };
+}
+
 /// A study whose values are known: twice as much by "two" as by "one".
 Study known_study() {
     const auto value = [](double factor) {
@@ -42,11 +51,10 @@ Study known_study() {
                          .over = "x",
                          .xs = {1, 2, 3},
                          .series = {{"one", value(1)}, {"two", value(2), {1, 2}}}}},
-            .findings = {
-                {"1.1", "1", "twice", "2", ratio_between("1", "two", "one", 2, 2), "it should not"},
-                {"1.2", "1", "half", "0.5", ratio_between("1", "two", "one", 0.5, 0.5),
-                 "it is twice", "on a link"},
-                {"1.3", "1", "unknown", "", ratio_between("2", "two", "one", 0, 1)}}};
+            .findings = {{"1.1", "1", "twice", "2", ratio_between("1", "two", "one", {2, 2})},
+                         {"1.2", "1", "half", "0.5",
+                          counts_one(ratio_between("1", "two", "one", {0.5, 0.5}))},
+                         {"1.3", "1", "unknown", "", ratio_between("2", "two", "one", {0, 1})}}};
 }
 
 TEST(Study, JudgesWhatItMeasured) {
@@ -59,9 +67,10 @@ TEST(Study, JudgesWhatItMeasured) {
     const auto document = document_of(known_study(), {}, results);
     ASSERT_EQ(document["findings"].size(), 2U) << "what was not measured is not judged";
     EXPECT_EQ(document["findings"][0]["verdict"], "agrees");
-    EXPECT_FALSE(document["findings"][0].contains("because"));
+    EXPECT_EQ(document["findings"][0]["measured"], "2 (2 to 2 in 1 run)");
+    EXPECT_FALSE(document["findings"][0].contains("counted"));
     EXPECT_EQ(document["findings"][1]["verdict"], "differs");
-    EXPECT_EQ(document["findings"][1]["because"], "it is twice");
+    EXPECT_EQ(document["findings"][1]["counted"], "one was counted");
     ASSERT_EQ(document["figures"].size(), 1U);
     EXPECT_EQ(document["figures"][0]["series"][1]["points"][1]["median"], 4.0);
     EXPECT_EQ(document["failures"].size(), 1U);
@@ -79,11 +88,47 @@ TEST(Factors, OfAWorkAreJudgedOnBothSides) {
     EXPECT_EQ(judge_factor(runs_of({9, 10, 12}), 8).measured, "10 (9 to 12 in 3 runs), the work 8");
 }
 
+TEST(Ratios, AreJudgedOnBothSides) {
+    const auto verdict = [](const std::vector<double>& values, Range allowed) {
+        return name_of(judge_ratio(runs_of(values), allowed));
+    };
+    // About twice.
+    EXPECT_EQ(verdict({1.9, 2, 2.1}, {1.6, 2.5}), "agrees");
+    EXPECT_EQ(verdict({94, 94.5, 95}, {1.6, 2.5}), "stronger");
+    EXPECT_EQ(verdict({1, 1.1, 1.2}, {1.6, 2.5}), "differs");
+    EXPECT_EQ(verdict({2.4, 3, 4}, {1.6, 2.5}), "agrees") << "the interval reaches";
+    // About half, and less than a half.
+    EXPECT_EQ(verdict({0.1, 0.1, 0.1}, {0.4, 0.6}), "stronger");
+    EXPECT_EQ(verdict({0.9, 0.9, 0.9}, {0.4, 0.6}), "differs");
+    EXPECT_EQ(verdict({0.1, 0.1, 0.1}, {0, 0.6}), "agrees");
+    // Alike: nothing is more so.
+    EXPECT_EQ(verdict({0.5, 0.5, 0.5}, {0.9, 1.1}), "differs");
+    EXPECT_EQ(verdict({2, 2, 2}, {0.9, 1.1}), "differs");
+    // More.
+    EXPECT_EQ(verdict({400, 400, 400}, {1.05}), "agrees");
+    EXPECT_EQ(verdict({1, 1, 1}, {1.05}), "differs");
+}
+
+TEST(Verdicts, NameWhatWasCountedOrNoReason) {
+    EXPECT_EQ(explanation_of({.agrees = true, .counted = "three"}), "");
+    EXPECT_EQ(explanation_of({}), "not explained");
+    EXPECT_EQ(explanation_of({.counted = "three"}), "not explained; three");
+}
+
+TEST(Runs, AreSummedUpOneByOne) {
+    const Summary summary = summarize_by_run({{1, 2}, {3, 4}, {5}});
+    EXPECT_EQ(summary.rounds, 2);
+    EXPECT_EQ(summary.least, 3) << "of both points that have a second run, and of all three";
+    EXPECT_EQ(summary.most, 3);
+    EXPECT_EQ(summarize_by_run({}).rounds, 0);
+    EXPECT_EQ(divided({6, 1, 8}, {3, 0}), (std::vector<double>{2}));
+}
+
 TEST(Factors, AreTakenRunByRun) {
     StudyView::Values values;
     values[{"f", "one", 1}] = {10, 30, 20};
     values[{"f", "other", 1}] = {5, 10, 5, 7};
-    const StudyView view{values, false};
+    const StudyView view{values};
     const auto ratios = view.ratios({"f", "one", 1}, {"f", "other", 1});
     ASSERT_TRUE(ratios.has_value());
     EXPECT_EQ(ratios->median, 3);

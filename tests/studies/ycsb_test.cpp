@@ -325,8 +325,7 @@ TEST(YcsbStudy, JudgesTheWorkByWhatItMeasured) {
     EXPECT_FALSE(document["findings"][0].contains("counted"));
     EXPECT_EQ(document["findings"][1]["verdict"], "stronger");
     EXPECT_THAT(document["findings"][1]["counted"].get<std::string>(),
-                HasSubstr("not explained; RDMA had 0.25 context switches"));
-    EXPECT_FALSE(document["findings"][1].contains("because"));
+                testing::StartsWith("RDMA had 0.25 context switches"));
 }
 
 TEST(YcsbStudy, RefusesOptionsThatExcludeEachOther) {
