@@ -69,7 +69,7 @@ struct StreamResult {
                                        std::uint64_t handshakes = std::uint64_t{1} << 17);
 
 /// A stream over a TCP connection of the loopback: one send for each item and one recv that waits
-/// for all of it. Uses size, items and limit.
+/// for all of it. Uses size, items and limit, and of the mode a link's rate: the sender is paced.
 [[nodiscard]] StreamResult measure_socket_stream(const FlowCase& chosen);
 /// Half of the round trip of blocking sends and receives.
 [[nodiscard]] double measure_socket_transfer(const FlowCase& chosen);

@@ -203,6 +203,14 @@ void consume(Pair& pair, const FlowCase& chosen, ConsumingEnd& end) {
     pair.meet();
 }
 
+/// As many bytes a second as the modelled link takes; its latency is not modelled.
+void pace(int socket, const FlowCase& chosen) {
+    const std::uint64_t bytes = soft::cable_facts(chosen.mode).bits_per_second / 8;
+    if (bytes == 0) return;
+    require(::setsockopt(socket, SOL_SOCKET, SO_MAX_PACING_RATE, &bytes, sizeof bytes) == 0,
+            "a socket that is paced");
+}
+
 }  // namespace
 
 StreamResult measure_stream(const FlowCase& chosen) {
@@ -228,6 +236,7 @@ StreamResult measure_stream(const FlowCase& chosen) {
 
 StreamResult measure_socket_stream(const FlowCase& chosen) {
     const SocketEnds ends = connected(SocketKind::tcp_loopback);
+    pace(ends.first.get(), chosen);
     const std::size_t size = chosen.item_bytes;
     const auto stamp_item = [&](std::vector<std::byte>& item, std::uint32_t number) {
         std::memcpy(item.data(), &number, sizeof(number));
