@@ -3,9 +3,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <ctime>
 
 #include <sys/utsname.h>
 
+#include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
@@ -70,6 +72,7 @@ nlohmann::json describe_machine() {
     ::uname(&system);
     nlohmann::json machine{
         {"measured", measured_where},
+        {"date", fmt::format("{:%F}", fmt::gmtime(std::time(nullptr)))},
         {"placement", base::describe_placement()},
         {"kernel", fmt::format("{} {}", system.sysname, system.release)},
         {"architecture", system.machine},
