@@ -55,7 +55,7 @@ TEST_P(Echo, ArrivesByEventsAndFromMemory) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Modes, Echo, testing::Values("fast", "strict", "shaped:40g,latency=1.5us"),
+INSTANTIATE_TEST_SUITE_P(Modes, Echo, testing::Values("fast", "strict", "shaped:40g,latency=0.85us"),
                          [](const auto& each) {
                              const std::string mode = each.param;
                              return mode.substr(0, mode.find(':'));
