@@ -46,7 +46,7 @@ struct Link::State {
         verbs::QueuePairAddress own;
         Stage stage = Stage::told;
     };
-    std::optional<SecondQueue> second;
+    std::unique_ptr<SecondQueue> second;  ///< few links have one
 
     Transport transport = Transport::rc;
     Address local;

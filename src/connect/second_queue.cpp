@@ -2,6 +2,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <utility>
@@ -51,14 +52,14 @@ void connect_second_queue(Link::State& link, std::span<const std::byte> answer) 
 using Stage = Link::State::SecondQueue::Stage;
 
 bool Link::has_second_queue() const noexcept {
-    return state_->second.has_value() && state_->second->stage == Stage::open;
+    return state_->second != nullptr && state_->second->stage == Stage::open;
 }
 verbs::QueuePair& Link::second_queue_pair() noexcept { return state_->second->pair; }
 verbs::CompletionQueue& Link::second_send_queue() noexcept { return state_->second->completions; }
 
 void Link::begin_second_queue(std::uint32_t max_send_requests) {
     State& link = *state_;
-    if (link.second.has_value()) {
+    if (link.second != nullptr) {
         throw base::Error{base::ErrorCode::invalid_argument, "open a second queue pair",
                           link.peer_name, "the link has one already", "use that"};
     }
@@ -80,7 +81,7 @@ void Link::begin_second_queue(std::uint32_t max_send_requests) {
     second.own = link.own.queue_pair;
     second.own.number = second.pair.number();
     say(encode(second.own));
-    link.second = std::move(second);
+    link.second = std::make_unique<State::SecondQueue>(std::move(second));
 }
 
 bool Link::try_open_second_queue() {

@@ -96,7 +96,7 @@ template <>
 class SpaceView<SpaceNotification::push2> {
   public:
     /// Receives that are kept posted (section 6.3).
-    static constexpr std::uint32_t receives = 64;
+    static constexpr std::uint32_t receives = 32;
 
     SpaceView() noexcept = default;
     /// Posts the receives. `words`: `receives` words of own memory (local write) at `offset`.
