@@ -18,11 +18,15 @@
 #include <gtest/gtest.h>
 
 #include "ends.hpp"
+#include "millrace/base/coroutine.hpp"
+#include "millrace/connect/hub.hpp"
 #include "millrace/kv/client.hpp"
+#include "millrace/kv/coroutine.hpp"
 #include "millrace/kv/server.hpp"
 #include "millrace/message/client.hpp"
 #include "millrace/message/server.hpp"
 #include "millrace/rpc/client.hpp"
+#include "millrace/rpc/coroutine.hpp"
 #include "millrace/rpc/server.hpp"
 
 namespace millrace::closing {
@@ -276,6 +280,7 @@ struct Calls {
         rpc::ClientOptions options;
         options.design = rpc::Design{};
         options.messages = eager(carrier, Transport::rc);
+        options.retry.attempts = 1;
         client.emplace(
             joined([&] { return rpc::Client::connect<Put>(server->address(), options, soon()); },
                    [&] { turn(); }));
@@ -295,6 +300,53 @@ struct Calls {
 };
 
 Pair typed_client(Carrier carrier) { return of_client(std::make_shared<Calls>(carrier)); }
+
+/// What is sent is awaited, each by a task.
+template <class Client>
+struct Awaited {
+    /// `task` says by end() how it is over.
+    Status begin(base::Task<> task) {
+        ended.reset();
+        ++started;
+        base::spawn(hub, std::move(task));
+        (void)hub.turn();
+        if (ended.has_value()) return *ended;
+        // Else it is queued, as there is no room.
+        return client->client().outstanding() == started - over ? Status::ok : Status::full;
+    }
+    void end(Status status) {
+        ended = status;
+        ++over;
+    }
+
+    connect::Hub hub;
+    std::optional<Client> client;
+    std::optional<Status> ended;  ///< how the last task was over, if it was at once
+    std::size_t started = 0;
+    std::size_t over = 0;
+};
+
+struct AwaitedCalls : Awaited<rpc::AsyncClient> {
+    explicit AwaitedCalls(Carrier carrier) : calls{carrier} {
+        client.emplace(hub, std::move(*calls.client));
+    }
+    base::Task<> call(Number number) {
+        const auto result = co_await client->call<Put>(number, Deadline::never());
+        end(result.code() == rpc::Code::not_sent ? Status::closed : Status::ok);
+    }
+    Status send(Number number) { return begin(call(number)); }
+    void turn() { calls.turn(); }
+    [[nodiscard]] message::ServerStats stats() const { return calls.stats(); }
+    Status close_server() { return calls.close_server(); }
+
+    Calls calls;
+    std::deque<Number>& taken = calls.taken;
+    std::optional<rpc::Server>& server = calls.server;
+};
+
+Pair awaited_typed_client(Carrier carrier) {
+    return of_client(std::make_shared<AwaitedCalls>(carrier));
+}
 
 // ---- the store
 
@@ -334,6 +386,30 @@ Pair store_client(Carrier carrier) {
     return pair;
 }
 
+struct AwaitedCommands : Awaited<kv::AsyncClient> {
+    explicit AwaitedCommands(Carrier carrier) : commands{carrier} {
+        client.emplace(hub, std::move(*commands.client));
+    }
+    base::Task<> call(Number number) {
+        const kv::Result result = co_await client->exists(bytes_of(number), Deadline::never());
+        end(result.outcome == message::Outcome::closed ? Status::closed : Status::ok);
+    }
+    Status send(Number number) { return begin(call(number)); }
+    void turn() { commands.turn(); }
+    [[nodiscard]] message::ServerStats stats() const { return commands.stats(); }
+    Status close_server() { return commands.close_server(); }
+
+    Commands commands;
+    std::deque<Number>& taken = commands.taken;
+    std::optional<kv::Server>& server = commands.server;
+};
+
+Pair awaited_store_client(Carrier carrier) {
+    Pair pair = of_client(std::make_shared<AwaitedCommands>(carrier));
+    pair.if_left = Status::closed;
+    return pair;
+}
+
 }  // namespace
 
 std::vector<Made> sessions() {
@@ -342,7 +418,9 @@ std::vector<Made> sessions() {
             {"client_uc", client<Transport::uc>, false},
             {"server", server},
             {"typed_client", typed_client},
-            {"store_client", store_client}};
+            {"typed_client_awaited", awaited_typed_client},
+            {"store_client", store_client},
+            {"store_client_awaited", awaited_store_client}};
 }
 
 }  // namespace millrace::closing
