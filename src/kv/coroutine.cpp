@@ -94,7 +94,12 @@ class AsyncCore final : public message::detail::AwaitingCore {
         is_closed_ = true;
         unwatch();
         const Status status = client_.close(deadline);
-        end_all(Status::closed);
+        if (status == Status::timed_out || status == Status::cancelled) {
+            watch(client_.descriptor());  // what was sent may be answered still
+            while (queued_.first() != nullptr) end(*queued_.first(), Status::closed);
+        } else {
+            end_all(Status::closed);
+        }
         return status;
     }
 

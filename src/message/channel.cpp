@@ -140,30 +140,16 @@ base::Status Channel::finish(const base::Deadline& deadline) {
 base::Status Channel::close(const base::Deadline& deadline) {
     Core& core = *core_;
     const base::SoleCall call{core.use, "close a channel", core.link.peer_name()};
-    const auto deliver = [&] {
-        // A peer that has closed reads nothing more, and its goodbye tells how far it has read.
-        const bool is_alive = core.link.peer() == connect::PeerState::alive;
-        return is_alive || core.closed_by_us ? core.deliver() : core.lost_or_closed();
-    };
     const auto by_sleeper = [&](auto& is_over) {
         core.waiting_for_room = true;
         const base::Status waited = wait_alone(core, deadline, is_over);
         core.waiting_for_room = core.wants_room = false;
         return waited;
     };
-    if (!core.closing.is_closing()) core.forget_room();
-    (void)core.link.peer_now();
-    const base::Status status = core.closing.close(
-        deliver, [&] { return core.peer_had_all(); }, [&] { return core.read_position(); },
-        by_sleeper, deadline, core.options.wait);
-    if (!core.closing.is_closed()) return status;
-    core.ended_sending = core.ended_receiving = base::Status::closed;
-    core.forget_room();
-    core.note_plain();
-    core.show();
-    core.closed_by_us = true;
-    if (core.readiness != nullptr) core.readiness->wake();
-    return status;
+    core.begin_to_close();
+    return core.note_closed(core.closing.close(
+        [&] { return core.deliver(); }, [&] { return core.peer_had_all(); },
+        [&] { return core.read_position(); }, by_sleeper, deadline, core.options.wait));
 }
 
 // --- receiving

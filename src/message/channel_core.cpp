@@ -194,8 +194,7 @@ void Channel::Core::publish() noexcept {
 
 base::Status Channel::Core::send_close() noexcept {
     data_position = writer.position();
-    // Of who closes, nothing else is taken.
-    const base::Status status = closing.is_closing() ? find_room(0) : reserve(0);
+    const base::Status status = reserve_last(0);
     if (status != base::Status::ok) return status;
     // The peer may go as soon as it has read this frame, and answers nothing more then.
     signal = end::Signal::now;
@@ -210,6 +209,8 @@ base::Status Channel::Core::send_close() noexcept {
 
 base::Status Channel::Core::deliver() noexcept {
     if (!closed_by_us) {
+        // A peer that has closed reads nothing more, and its goodbye tells how far it has read.
+        if (link.peer() != connect::PeerState::alive) return lost_or_closed();
         if (const base::Status status = send_close(); status != base::Status::ok) return status;
     }
     if (window.done(last_ticket)) return base::Status::ok;
@@ -220,6 +221,22 @@ base::Status Channel::Core::deliver() noexcept {
     // What was delivered before its end has completed by now.
     (void)window.reap();
     return window.done(last_ticket) ? base::Status::ok : lost_or_closed();
+}
+
+void Channel::Core::begin_to_close() noexcept {
+    if (!closing.is_closing()) forget_room();
+    (void)link.peer_now();
+}
+
+base::Status Channel::Core::note_closed(base::Status status) noexcept {
+    forget_room();  // nothing new is taken
+    if (!closing.is_closed()) return status;
+    ended_sending = ended_receiving = base::Status::closed;
+    note_plain();
+    show();
+    closed_by_us = true;
+    if (readiness != nullptr) readiness->wake();
+    return status;
 }
 
 std::uint64_t Channel::Core::read_position() noexcept {

@@ -295,6 +295,10 @@ struct Channel::Core {
     }
 
     [[gnu::noinline]] base::Status make_room(std::size_t size) noexcept;
+    /// As reserve_piece(), also for what goes although the end is closing.
+    base::Status reserve_last(std::size_t size) noexcept {
+        return closing.is_closing() ? find_room(size) : reserve_piece(size);
+    }
     [[nodiscard]] base::Status too_long() const noexcept {
         return ended_sending == base::Status::ok ? base::Status::too_large : ended_sending;
     }
@@ -315,6 +319,16 @@ struct Channel::Core {
     void say_goodbye() noexcept { closing.say_goodbye(read_position()); }
     /// True if the peer said goodbye, and had read every message of ours by then.
     [[nodiscard]] bool peer_had_all() const noexcept;
+    /// close() without waiting, as end::Closing's.
+    template <class Deliver, class PeerHadAll>
+    base::Status try_close(Deliver&& try_to_deliver, PeerHadAll&& had_all) noexcept {
+        begin_to_close();
+        return note_closed(
+            closing.try_close(try_to_deliver, had_all, [this] { return read_position(); }));
+    }
+    void begin_to_close() noexcept;
+    /// After an attempt, which has come to `status`.
+    base::Status note_closed(base::Status status) noexcept;
 
     // --- receiving
 

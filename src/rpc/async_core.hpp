@@ -131,6 +131,8 @@ class AsyncCore final : public message::detail::AwaitingCore {
         stop_connecting();
         unwatch();
         const base::Status status = core().close(deadline);
+        const bool is_open = status == base::Status::timed_out || status == base::Status::cancelled;
+        if (is_open) watch(client_.descriptor());  // what was sent may be answered still
         while (!put_off_.empty()) {
             SuspendedCall& call = *put_off_.back();
             put_off_.pop_back();

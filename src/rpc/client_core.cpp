@@ -316,8 +316,9 @@ void ClientCore::come_back(bool is_connected) {
 
 Status ClientCore::close(const base::Deadline& deadline) {
     check_thread();
-    const Status status = messages_.close(deadline);
     is_closed_ = true;
+    const Status status = messages_.close(deadline);
+    if (status == Status::timed_out || status == Status::cancelled) return status;
     is_lost_ = false;
     end_all(Code::closed);
     return status;

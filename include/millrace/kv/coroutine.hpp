@@ -251,7 +251,8 @@ class AsyncClient {
     base::Status poll();
     /// Connects anew, waiting: as Client::reconnect. By itself it does not.
     base::Status reconnect(const base::Deadline& deadline);
-    /// As Client::close: tasks that wait are resumed.
+    /// As Client::close: when that has come to its end, tasks that wait are resumed; those that
+    /// have not sent all they were to send at once.
     base::Status close(const base::Deadline& deadline);
     /// Beneath: for its stats and explanation, and for calls one at a time, which wait. Answers to
     /// what is submitted there are dropped.

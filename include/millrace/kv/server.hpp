@@ -99,7 +99,8 @@ class Server {
     base::Status serve(const base::Deadline& deadline);
     /// Ends serve() at once. Any thread, and signal handlers.
     void stop() noexcept;
-    /// Answers what has come, refuses what comes, and closes every channel in good order.
+    /// Answers what has come, refuses what comes, and closes every channel in good order, as
+    /// message::Server::close: after `timed_out` the store has its clients still, but no door.
     base::Status close(const base::Deadline& deadline);
     /// From now on it belongs to the calling thread.
     void adopt() noexcept;

@@ -194,8 +194,10 @@ class Client : public Requester<Client> {
     /// new session begins. `ok`; `timed_out`; `cancelled`; `closed`: this end was closed. Throws
     /// Error as connect().
     base::Status reconnect(const base::Deadline& deadline);
-    /// Ends the channel and the session in good order. What has no answer gets none. As
-    /// Channel::close.
+    /// Sends nothing new, waits until the server has every request that was submitted (not until it
+    /// has answered), and ends channel and session in good order: what has no answer then gets
+    /// none. As Channel::close: `timed_out`, `cancelled`: nothing was given up; answers still come,
+    /// and close() may be called again. docs/closing.md.
     base::Status close(const base::Deadline& deadline);
 
     /// For a program's own loop: readable means, call poll(). It stays readable until poll() has

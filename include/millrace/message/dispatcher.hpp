@@ -192,7 +192,8 @@ class Dispatcher {
 
     /// Every request without an answer gets Outcome::closed, wherever it is, and no port can send
     /// any more; then closes each connection in good order. A server may have executed what it was
-    /// sent. Answers as Client::close: `ok`, or what the first was that did not close well. In a
+    /// sent. Answers as Client::close: `ok`, or what the first was that did not close well;
+    /// `timed_out`, `cancelled`: that one is open still, and close() may be called again. In a
     /// wrong thread it throws before anything has ended.
     base::Status close(const base::Deadline& deadline);
 

@@ -361,7 +361,10 @@ class Server {
     /// drain() takes as many of its requests as its window allows, and leaves later ones to the
     /// next drain() or turn().
     base::Status drain(const base::Deadline& deadline);
-    /// Drains, and closes every channel in good order: clients read `closed`. Answers as drain().
+    /// Drains, and closes every channel in good order once its client has all answers: clients read
+    /// `closed` after the last. `ok`, also where clients have left or died; `timed_out`,
+    /// `cancelled`: the others are its clients still, and close() may be called again.
+    /// docs/closing.md.
     base::Status close(const base::Deadline& deadline);
 
     /// turn() calls it for each deferred request whose client takes it back, or has left for good,

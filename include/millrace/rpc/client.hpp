@@ -190,7 +190,10 @@ class Client {
     /// Connects anew if the connection has ended, whether or not any call has noticed that yet, and
     /// asks for the table. As message::Client::reconnect; throws Error as connect().
     base::Status reconnect(const base::Deadline& deadline);
-    /// Ends the session in good order. What has no answer is told so by Code::closed.
+    /// Sends nothing new, waits until the server has every call that was submitted, and ends the
+    /// session in good order. Then a call without an answer is told so by Code::closed. As
+    /// message::Client::close: after `timed_out` answers still come, and close() may be called
+    /// again.
     base::Status close(const base::Deadline& deadline);
     /// From now on it belongs to the calling thread.
     void adopt() noexcept;

@@ -284,7 +284,8 @@ class AsyncClient {
     base::Status poll();
     /// Connects anew at once, waiting: as Client::reconnect.
     base::Status reconnect(const base::Deadline& deadline);
-    /// As Client::close: tasks that wait are resumed.
+    /// As Client::close: when that has come to its end, tasks that wait are resumed; those whose
+    /// calls were not sent at once.
     base::Status close(const base::Deadline& deadline);
     /// Beneath: to use further procedures, for its stats and explanation. While another connection
     /// is made it does nothing else: other calls throw Error (invalid_argument).

@@ -139,13 +139,19 @@ Status Client::close(const Deadline& deadline) { return state_->close(deadline);
 
 Status Client::State::close(const Deadline& deadline) {
     const base::SoleCall call{use, "close a message client", server.to_string()};
-    is_closed = true;
-    if (ended != Status::ok) return ended;
-    send_batch();
-    ended = Status::closed;
+    if (is_copy) return ended;
+    if (closed_as.has_value()) return *closed_as;
+    take_no_more();
+    Status status = ended;
+    if (line.has_value() && status != Status::peer_lost) {
+        status = line->close(deadline, options.wait);
+        if (status == Status::timed_out || status == Status::cancelled) return status;
+        why_failed = line->failure();
+    }
     end_reading();
-    const Status status = line->close(deadline, why_failed);
     line.reset();
+    closed_as = status;
+    ended = status == Status::peer_lost ? status : Status::closed;
     return status;
 }
 

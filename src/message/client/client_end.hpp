@@ -37,6 +37,7 @@ struct ClientEnd {
     bool awaits_in_ring = false;  ///< answers: by neither SEND nor a lane without rings
     bool takes_batches = false;   ///< both ends send them
     bool is_copy = false;         ///< the client is of the parent of this process
+    bool is_closed = false;       ///< by this end: close() was called
     ClientStats counts;
     ServerByte byte;
 

@@ -111,8 +111,8 @@ struct Client::State : ClientAnswers {
     [[noreturn, gnu::noinline, gnu::cold]] void refuse_to_pass() const;
 
     WaitTurns turns;
-    base::SoleUse use;       ///< by a wait, reconnect() or close() that is under way
-    bool is_closed = false;  ///< by us
+    base::SoleUse use;                      ///< by a wait, reconnect() or close() that is under way
+    std::optional<base::Status> closed_as;  ///< what close() has come to
     std::optional<connect::Transport> instead_of;  ///< that was asked for first
     std::string why_instead;
 

@@ -202,6 +202,7 @@ class ClientRequests : public ClientEnd {
     /// `full`: it would not yet.
     base::Status look_for_room() {
         if (ended != base::Status::ok) return ended;
+        if (is_closed) return base::Status::closed;
         if (calls.is_full() || !is_clear()) return base::Status::full;
         std::span<std::byte> place;
         base::Status status = base::Status::too_large;
@@ -213,6 +214,13 @@ class ClientRequests : public ClientEnd {
         }
         // What fits nowhere waits here, and is taken.
         return status == base::Status::too_large ? base::Status::ok : status;
+    }
+
+    /// Nothing new is taken, and what was laid goes.
+    void take_no_more() noexcept {
+        is_closed = true;
+        if (ended == base::Status::ok) send_batch();
+        calls.limit(0);
     }
 
     // --- what is no request
@@ -255,7 +263,7 @@ class ClientRequests : public ClientEnd {
         if (size > max_request) [[unlikely]]
             return base::Status::too_large;
         if (calls.is_full() || !is_clear()) [[unlikely]]
-            return not_sent(base::Status::full, size);
+            return is_closed ? base::Status::closed : not_sent(base::Status::full, size);
         return base::Status::ok;
     }
     [[nodiscard]] static std::uint32_t limit_of(const RequestOptions& said) noexcept {

@@ -178,21 +178,19 @@ void Dispatcher::State::end_port(Served& port) noexcept {
 Status Dispatcher::State::close(const Deadline& deadline) {
     check_thread();
     end_all();
+    let_in_servers();
     Status first = Status::ok;
-    const auto note = [&first](Status status) {
-        if (first == Status::ok) first = status;
-    };
     for (const auto& server : servers) {
-        Status status = server->ended;
-        if (status == Status::ok) {
+        if (server->ended == Status::ok) {
             unwatch(*server);
-            status = server->client.close(deadline);
-            end(*server, Status::closed);
+            const Status status = server->client.close(deadline);
+            const bool is_open = status == Status::timed_out || status == Status::cancelled;
+            if (!is_open) end(*server, Status::closed);
+            server->closed_as = status;
         }
-        note(status);
+        const Status status = server->closed_as.value_or(server->ended);
+        if (first == Status::ok) first = status;
     }
-    for (const auto& server : joining_servers) note(server->client.close(deadline));
-    joining_servers.clear();
     return first;
 }
 

@@ -21,6 +21,7 @@
 #include <deque>
 #include <list>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -82,7 +83,8 @@ struct Dispatcher::State {
         Queue* first = nullptr;
         Queue* last = nullptr;
         std::size_t lacks = 0;  ///< bytes of the request that found no room; 0: none lacks
-        base::Status ended = base::Status::ok;  ///< other than ok: there is no client any more
+        base::Status ended = base::Status::ok;    ///< other than ok: there is no client any more
+        std::optional<base::Status> closed_as{};  ///< what Client::close() has come to
         std::string why_ended{};
 
         [[nodiscard]] Asked& of(std::uint64_t id) noexcept {

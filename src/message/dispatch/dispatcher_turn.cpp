@@ -259,7 +259,8 @@ std::size_t Dispatcher::State::send(Server& server) {
 // --- receiving
 
 std::size_t Dispatcher::State::receive(Server& server) {
-    if (server.ended != Status::ok) return 0;
+    // What was on its way at the end has its answer.
+    if (server.ended != Status::ok || has_ended) return 0;
     // At most a window of answers, so that ports are looked at in between.
     std::size_t taken = 0;
     Status status = Status::ok;

@@ -182,12 +182,20 @@ class Lane {
 
     /// If the peer has said goodbye: tells it that all was read, and that nothing more comes.
     virtual void answer_goodbye() noexcept = 0;
-    /// Says goodbye, without waiting: for a server that has many to close. Only close() comes after
-    /// it.
-    virtual void begin_close() noexcept = 0;
-    /// Sends what is kept, says goodbye, and waits until the peer has all. As Channel::close. Ends
-    /// the lane.
-    virtual base::Status close(const base::Deadline& deadline, std::string& why_failed) = 0;
+    /// Sends what is kept, and says goodbye once the peer has all of it (docs/closing.md). From the
+    /// first call on its owner sends nothing new. `full`: not yet, and messages still come.
+    /// Otherwise the lane has ended, and every later call answers the same.
+    virtual base::Status try_close() = 0;
+    /// The same, waiting. `timed_out`, `cancelled`: it has not ended.
+    base::Status close(const base::Deadline& deadline, const base::WaitPolicy& policy) {
+        end_rest();
+        const connect::HeldReadiness held{readiness()};
+        base::NapParker nap;  // nobody tells when the peer has all
+        base::Status status = base::Status::full;
+        const base::Status waited = base::wait_until(
+            [&] { return (status = try_close()) != base::Status::full; }, deadline, policy, nap);
+        return waited == base::Status::ok ? status : waited;
+    }
 
     [[nodiscard]] virtual connect::Link& link() noexcept = 0;
     /// Why it has ended; empty while it has not.

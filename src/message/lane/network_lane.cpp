@@ -73,10 +73,12 @@ int NetworkLane::descriptor(const base::WaitPolicy& policy) {
     return readiness_->descriptor();
 }
 
-Status NetworkLane::close(const base::Deadline& deadline, std::string& why_failed) {
-    end_rest();
-    const Status status = finish(deadline);
-    why_failed = why_failed_;
+Status NetworkLane::try_close() {
+    if (closed_.has_value()) return *closed_;
+    const Status status = finish();
+    if (status == Status::full) return status;
+    closed_ = status;
+    end(Status::closed, {});
     return status;
 }
 

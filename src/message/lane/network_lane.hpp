@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -42,7 +43,7 @@ class NetworkLane : public Lane {
     void set_place(std::uint32_t place) noexcept final { place_ = place; }
     [[nodiscard]] std::uint32_t place() const noexcept { return place_; }
 
-    base::Status close(const base::Deadline& deadline, std::string& why_failed) final;
+    base::Status try_close() final;
     [[nodiscard]] std::string failure() const final { return why_failed_; }
 
   protected:
@@ -52,8 +53,8 @@ class NetworkLane : public Lane {
     virtual base::Status lay(std::size_t size) noexcept = 0;
     /// send() of what try_send() does not take: it waits here, and what can be sent of it is.
     virtual base::Status keep(const SessionHead& head, std::span<const std::byte> payload) = 0;
-    /// close(), of which failure() says why it failed.
-    virtual base::Status finish(const base::Deadline& deadline) = 0;
+    /// One attempt of try_close(), which sees to what comes after the last.
+    virtual base::Status finish() = 0;
     /// What becomes readable when the parker's events come: a look is to be had. As long as the
     /// lane lives. Throws Error (resource_exhausted).
     [[nodiscard]] virtual std::span<const int> news() = 0;
@@ -75,6 +76,7 @@ class NetworkLane : public Lane {
     }
 
     std::unique_ptr<connect::Readiness> readiness_;  ///< if a descriptor was asked for
+    std::optional<base::Status> closed_;             ///< what try_close() has come to
     std::uint32_t place_ = no_place;
 };
 

@@ -26,7 +26,7 @@ constexpr std::size_t least_send_bytes = 4096;
 constexpr std::uint32_t most_unsignaled = 16;
 /// How long an end whose peer has closed waits for what was lost before.
 constexpr std::chrono::seconds patience_after_end{2};
-/// How long a server that closes waits for its clients to have everything.
+/// How long a server that closes waits for a client that says nothing.
 constexpr std::chrono::milliseconds patience_of_close{500};
 /// The last words of an end.
 struct Goodbye {
@@ -310,7 +310,7 @@ void PacketLane::look_after_peer() noexcept {
 // --- sending
 
 Status PacketLane::claim(std::size_t size, std::span<std::byte>& place) {
-    if (ended_ != Status::ok) return ended_;
+    if (const Status status = may_send(); status != Status::ok) return status;
     stream_->completed(window().completed());
     Status status = stream_->claim(size, place);
     if (status == Status::full && (sending_.held_back != 0 || stream_->lacks_completions())) {
@@ -336,7 +336,7 @@ Status PacketLane::lay(std::size_t size) noexcept {
 }
 
 Status PacketLane::keep(const SessionHead& head, std::span<const std::byte> payload) {
-    if (ended_ != Status::ok) return ended_;
+    if (const Status status = may_send(); status != Status::ok) return status;
     stream_->completed(window().completed());
     const Status status = stream_->send(std::as_bytes(std::span{head}), payload);
     if (status != Status::ok) {
@@ -430,48 +430,41 @@ Status PacketLane::add(PacketChain& chain, std::span<const std::byte> packet,
 // --- the end
 
 void PacketLane::answer_goodbye() noexcept {
-    if (ended_ == Status::closed) begin_close();
+    if (ended_ == Status::closed) say_goodbye();
 }
 
-void PacketLane::begin_close() noexcept {
+void PacketLane::say_goodbye() noexcept {
     if (said_goodbye_at_.has_value() || !stream_.has_value()) return;
     (void)pump(true);
-    // What waits has no number yet: close() says it then.
+    // What waits has no number yet.
     if (!stream_->is_clear()) return;
     said_goodbye_at_ = base::Clock::now();
     const Goodbye goodbye{.sent = stream_->end(), .got = stream_->got()};
     link_.say_goodbye(std::as_bytes(std::span{&goodbye, 1}));
 }
 
-Status PacketLane::finish(const base::Deadline& deadline) {
-    const auto had_all = [&] { return stream_->is_acknowledged() || peer_.had_all; };
-    base::NapParker nap;
-    bool is_patient = true;
-    Status status = base::wait_until(
-        [&] {
-            poll();
-            stream_->wake(now());
-            (void)pump(true);
-            if (is_client() ? link_.peer() != connect::PeerState::alive
-                            : said_goodbye_at_.has_value()) {
-                look_after_peer();
-            }
-            if (!is_client()) {
-                begin_close();
-                is_patient = !said_goodbye_at_.has_value() ||
-                             base::Clock::now() - *said_goodbye_at_ < patience_of_close;
-            }
-            return had_all() || !is_patient || peer_.is_lost || peer_.has_closed ||
-                   (ended_ != Status::ok && ended_ != Status::closed);
-        },
-        deadline, base::WaitPolicy::blocking(), nap);
-    if (status == Status::ok && !had_all()) {
-        status = peer_.has_closed ? Status::closed
-                 : !is_patient    ? Status::timed_out
-                                  : Status::peer_lost;
+Status PacketLane::finish() {
+    poll();
+    stream_->wake(now());
+    if (sender_.has_value()) sender_->idle(now());
+    (void)pump(true);
+    // A client acknowledges what it has when it asks for something, or hears that nothing comes.
+    if (!is_client()) say_goodbye();
+    if (is_client() ? link_.peer() != connect::PeerState::alive : said_goodbye_at_.has_value()) {
+        look_after_peer();
     }
-    begin_close();
-    end(Status::closed, {});
+    Status status = Status::full;
+    if (stream_->is_acknowledged() || peer_.had_all) {
+        status = Status::ok;
+    } else if (peer_.has_closed) {
+        status = Status::closed;
+    } else if (peer_.is_lost || (ended_ != Status::ok && ended_ != Status::closed)) {
+        status = Status::peer_lost;
+    } else if (!is_client() && said_goodbye_at_.has_value() &&
+               base::Clock::now() - *said_goodbye_at_ > patience_of_close) {
+        status = Status::closed;  // nobody looks there, so nobody asks for what is missing
+    }
+    if (status != Status::full) say_goodbye();
     return status;
 }
 

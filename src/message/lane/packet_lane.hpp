@@ -98,7 +98,6 @@ class PacketLane final : public NetworkLane {
         return peer_.has_closed ? base::Status::closed : base::Status::ok;
     }
     void answer_goodbye() noexcept override;
-    void begin_close() noexcept override;
     [[nodiscard]] connect::Link& link() noexcept override { return link_; }
     [[nodiscard]] std::string explain() const override;
 
@@ -176,7 +175,7 @@ class PacketLane final : public NetworkLane {
     base::Status take(std::span<const std::byte>& message) override;
     base::Status lay(std::size_t size) noexcept override;
     base::Status keep(const SessionHead& head, std::span<const std::byte> payload) override;
-    base::Status finish(const base::Deadline& deadline) override;
+    base::Status finish() override;
     [[nodiscard]] bool holds_back() const noexcept override { return sending_.held_back != 0; }
     [[nodiscard]] base::StandingParker& parker() noexcept override { return parker_; }
     [[nodiscard]] std::span<const int> news() override { return news_; }
@@ -207,6 +206,13 @@ class PacketLane final : public NetworkLane {
                      end::Signal signal) noexcept;
     /// What there is to do when nothing has come.
     base::Status idle() noexcept;
+    /// `ok`, or why nothing can be sent any more.
+    [[nodiscard]] base::Status may_send() const noexcept {
+        return ended_ == base::Status::ok && said_goodbye_at_.has_value() ? base::Status::closed
+                                                                          : ended_;
+    }
+    /// Says goodbye, once everything that was sent has its number.
+    void say_goodbye() noexcept;
 
     PacketHost* host_;
     std::shared_ptr<connect::Endpoint> endpoint_;  ///< whose domain the memory is of

@@ -171,7 +171,7 @@ Status RingLane::flush() noexcept {
             if (length > piece) flags |= frame_more;
             length = std::min(piece, length);
         }
-        Status status = core_->reserve_piece(length);
+        Status status = core_->reserve_last(length);
         if (status != Status::ok) return status;
         status = core_->send(whole.subspan(kept_.begun(), length), flags);
         if (status != Status::ok) return status;
@@ -325,29 +325,16 @@ void RingLane::wake() noexcept {
 
 // --- the conversation
 
-Status RingLane::close(const base::Deadline& deadline, std::string& why_failed) {
+Status RingLane::try_close() noexcept {
     end_rest();
-    // What was announced is the peer's to READ until then.
-    if (has_announced()) wait_until_taken(deadline);
-    core_->awaited_read = 0;
-    Channel::Core& core = *core_;
-    Channel channel{std::move(core_)};
-    const Status status = channel.close(deadline);
-    // The lane ends in any case.
-    if (!core.closing.is_closed()) core.say_goodbye();
-    why_failed = channel.failure();
-    return status;
-}
-
-void RingLane::wait_until_taken(const base::Deadline& deadline) noexcept {
-    base::NapParker nap;
-    (void)base::wait_until(
-        [this] {
-            const Status status = flush_all();
-            return status != Status::full || core_->window.broken() ||
-                   core_->link.peer() != connect::PeerState::alive;
-        },
-        deadline, core_->options.wait, nap);
+    const auto deliver = [this] {
+        // What waits, and what was announced, is the peer's before the close frame.
+        const bool is_alive = core_->link.peer() == connect::PeerState::alive;
+        const Status status = is_alive ? flush_all() : Status::ok;
+        return status == Status::ok ? core_->deliver() : status;
+    };
+    return core_->try_close(
+        deliver, [this] { return is_clear() && !has_announced() && core_->peer_had_all(); });
 }
 
 }  // namespace millrace::message

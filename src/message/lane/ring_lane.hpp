@@ -317,8 +317,7 @@ class RingLane final : public Lane {
     void answer_goodbye() noexcept override {
         if (core_->ended_receiving == base::Status::closed) core_->say_goodbye();
     }
-    void begin_close() noexcept override { (void)core_->send_close(); }
-    base::Status close(const base::Deadline& deadline, std::string& why_failed) override;
+    base::Status try_close() noexcept override;
     [[nodiscard]] connect::Link& link() noexcept override { return core_->link; }
     [[nodiscard]] std::string failure() const override { return core_->why_failed; }
     [[nodiscard]] std::string explain() const override { return core_->explain(); }
@@ -360,7 +359,6 @@ class RingLane final : public Lane {
     void note_other_work() noexcept {
         has_other_work_ = is_assembled_ || (large_ != nullptr && large_->is_busy());
     }
-    void wait_until_taken(const base::Deadline& deadline) noexcept;
 
     void end_rest() noexcept override { core_->end_rest(); }
     void end_wait() noexcept override { core_->waiting_for_room = core_->falls_asleep = false; }

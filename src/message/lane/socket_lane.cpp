@@ -208,17 +208,18 @@ std::span<const int> SocketLane::news() {
 // --- the conversation
 
 void SocketLane::answer_goodbye() noexcept {
-    if (ended_ == Status::closed) begin_close();
+    if (ended_ == Status::closed) say_goodbye();
 }
 
-void SocketLane::begin_close() noexcept {
-    if (std::exchange(said_goodbye_, true)) return;
-    try {
-        outbox_.append_goodbye(inbox_.passed());
-        (void)flush();
-    } catch (const std::bad_alloc&) {
-        // Then the peer has to do with the end of the connection.
+void SocketLane::say_goodbye() noexcept {
+    if (!std::exchange(said_goodbye_, true)) {
+        try {
+            outbox_.append_goodbye(inbox_.passed());
+        } catch (const std::bad_alloc&) {
+            return;  // then the peer has to do with the end of the connection
+        }
     }
+    (void)flush();
 }
 
 bool SocketLane::peer_had_all() const noexcept {
@@ -243,28 +244,24 @@ bool SocketLane::is_delivered() noexcept {
     return ioctl(socket(), SIOCOUTQ, &unacknowledged) == 0 && unacknowledged == 0;
 }
 
-Status SocketLane::finish(const base::Deadline& deadline) {
-    if (!has_ended()) begin_close();
-    // Nobody tells when the peer's kernel has all, so this naps.
-    base::NapParker nap;
-    const Status waited = base::wait_until(
-        [&] {
-            may_read_ = true;
-            if (has_ended()) return true;
-            if (watch_ != nullptr) set_blocked(false);
-            const Status flushed = flush();
-            return flushed == Status::peer_lost || (flushed == Status::ok && is_delivered());
-        },
-        deadline, base::WaitPolicy::blocking(), nap);
-    Status status = waited;
-    if (waited == Status::ok && !peer_had_all()) {
-        const bool is_with_peer = ended_ == Status::ok && !is_broken_;
-        if (!is_with_peer) status = ended_ == Status::closed ? Status::closed : Status::peer_lost;
+Status SocketLane::finish() {
+    may_read_ = true;
+    std::span<const std::byte> message;
+    (void)take(message);  // for the peer's end, if nothing lies before it
+    if (watch_ != nullptr) set_blocked(false);
+    const bool is_sent = flush() == Status::ok;
+    if (ended_ == Status::ok && !is_broken_) {
+        if (!is_sent || !is_delivered()) return Status::full;
+        say_goodbye();
+        if (!outbox_.empty() && !is_broken_) return Status::full;
+        (void)shutdown(socket(), SHUT_WR);
+        return Status::ok;
     }
+    if (!has_ended()) return Status::full;
     answer_goodbye();
     (void)shutdown(socket(), SHUT_WR);
-    end(Status::closed, {});
-    return status;
+    if (peer_had_all()) return Status::ok;
+    return ended_ == Status::closed ? Status::closed : Status::peer_lost;
 }
 
 std::string SocketLane::explain() const {

@@ -64,7 +64,6 @@ class SocketLane final : public NetworkLane {
     }
 
     void answer_goodbye() noexcept override;
-    void begin_close() noexcept override;
     [[nodiscard]] connect::Link& link() noexcept override { return link_; }
     [[nodiscard]] std::string explain() const override;
 
@@ -92,7 +91,7 @@ class SocketLane final : public NetworkLane {
     base::Status take(std::span<const std::byte>& message) override;
     base::Status lay(std::size_t size) noexcept override;
     base::Status keep(const SessionHead& head, std::span<const std::byte> payload) override;
-    base::Status finish(const base::Deadline& deadline) override;
+    base::Status finish() override;
     [[nodiscard]] bool holds_back() const noexcept override {
         return gathers_ && !is_blocked_ && !outbox_.empty();
     }
@@ -101,12 +100,16 @@ class SocketLane final : public NetworkLane {
 
     /// One gulp. False: nothing was there, or it has ended.
     bool receive();
-    /// Passes over whatever messages there are. True: the peer has ended.
+    /// Nothing more reaches the peer: passes over what it has sent, for its last word. True: the
+    /// peer has ended.
     bool has_ended();
     /// `ok`, or why nothing can be sent any more.
     [[nodiscard]] base::Status may_send() const noexcept {
-        return ended_ == base::Status::ok && is_broken_ ? base::Status::peer_lost : ended_;
+        if (ended_ != base::Status::ok) return ended_;
+        if (is_broken_) return base::Status::peer_lost;
+        return said_goodbye_ ? base::Status::closed : base::Status::ok;
     }
+    void say_goodbye() noexcept;
     void set_blocked(bool is_blocked) noexcept;
     /// The peer's kernel has everything, or the peer has said that it read everything.
     [[nodiscard]] bool is_delivered() noexcept;

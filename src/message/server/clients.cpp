@@ -308,23 +308,19 @@ void Clients::vacate(Peer& peer) noexcept {
     server_.places.give_back(peer);
 }
 
-void Clients::close_all(const base::Deadline& deadline) {
-    server_.places.each([](Peer& peer) {
-        if (peer.line.has_value()) peer.line->begin_close();
-    });
+bool Clients::try_close_all() {
+    bool is_done = true;
     server_.places.each([&](Peer& peer) {
         if (peer.line.has_value()) {
-            unwatch(peer);
-            std::string why;
-            // Where the client's byte is registered. It stays until the goodbye is said: a byte
-            // that is written meanwhile would cost the client its connection.
-            const auto endpoint = peer.line->link().shared_endpoint();
-            (void)peer.line->close(deadline, why);
-            server_.turns.mailboxes().withdraw(peer.id.place);
-            peer.line.reset();
+            if (peer.line->try_close() == Status::full) {
+                is_done = false;
+                return;
+            }
+            end_line(peer);
         }
         if (peer.phase != Phase::vacant) part(peer, true);
     });
+    return is_done;
 }
 
 void Clients::look_after_begun(Peer& peer, base::Clock::time_point now) {

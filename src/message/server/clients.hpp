@@ -69,8 +69,8 @@ class Clients {
     void misbehaved(Peer& peer, std::string_view how) noexcept;
     /// What was to be done for a client failed, for want of memory, say: that costs its channel.
     [[gnu::cold]] void lose(Peer& peer, const std::exception& error) noexcept;
-    /// Says goodbye to all, and waits for that.
-    void close_all(const base::Deadline& deadline);
+    /// Says goodbye to each client that has all of its answers. True: to all. To be called again.
+    [[nodiscard]] bool try_close_all();
 
   private:
     /// A connection that was let in: a lane, or what the serving thread is to make one of.

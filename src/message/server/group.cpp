@@ -178,6 +178,7 @@ Status ServerGroup::drain(const base::Deadline& deadline) {
 
 Status ServerGroup::close(const base::Deadline& deadline) {
     Status status = drain(deadline);
+    if (status != Status::ok) return status;
     for (Server& server : state_->servers) {
         const Status one = server.close(deadline);
         if (status == Status::ok) status = one;

@@ -122,8 +122,10 @@ bool Server::turn_to_drain() {
 
 Status Server::close(const base::Deadline& deadline) {
     const Status status = drain(deadline);
-    state_->clients.close_all(deadline);
-    return status;
+    if (status != Status::ok) return status;
+    base::NapParker nap;  // nobody tells when a client has all
+    return base::wait_until([this] { return state_->clients.try_close_all(); }, deadline,
+                            state_->options.wait, nap);
 }
 
 int Server::descriptor() {
