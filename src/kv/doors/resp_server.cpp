@@ -47,7 +47,7 @@ std::vector<std::string> categories_of(const RespCommand& command) {
         all.emplace_back("@keyspace");
     else if (command.group == "transactions")
         all.emplace_back("@transaction");
-    else if (command.group != "server")
+    else if (command.group != "server" && command.group != "cluster")
         all.push_back(fmt::format("@{}", command.group));
     return all;
 }
@@ -191,8 +191,9 @@ constexpr Section sections[] = {
      [](const RespService&) {
          return std::string{"# Replication\r\nrole:master\r\nconnected_slaves:0\r\n"};
      }},
+    // Without this, clients of clusters do not come; redis_mode is for all others.
     {"cluster",
-     [](const RespService&) { return std::string{"# Cluster\r\ncluster_enabled:0\r\n"}; }},
+     [](const RespService&) { return std::string{"# Cluster\r\ncluster_enabled:1\r\n"}; }},
     {"keyspace", [](const RespService& service) {
          const std::uint64_t items = service.store.stats().items;
          return std::string{"# Keyspace\r\n"} +
