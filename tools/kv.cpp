@@ -160,6 +160,11 @@ void add_serve(CLI::App& parent, Action& chosen) {
         ->add_option("--snapshot", options->snapshot,
                      "Begin with the items in that file, if it is there, and write it at the end")
         ->type_name("FILE");
+    command
+        ->add_option("--snapshot-every", options->snapshot_every,
+                     "And write it every so many seconds, while clients are served")
+        ->transform(fraction_between(0.001, 1e6))
+        ->needs("--snapshot");
     const std::vector<const CLI::Option*> of_doors = add_doors(*command, *options);
     add_posting(*command, options->server.messages.tuning.posting);
     add_transports(*command, options->server.messages.transports);

@@ -148,6 +148,13 @@ std::string metrics_of(const kv::Server& server) {
     for (const kv::Command command : kv::timed_commands) {
         text.times(server.service_times(command), fmt::format("command=\"{}\"", name_of(command)));
     }
+    const kv::SaveStats saves = server.save_stats();
+    text.one("snapshots_total", "counter", "Snapshots that were written.", saves.written);
+    text.one("snapshots_failed_total", "counter", "Snapshots that could not be written.",
+             saves.failed);
+    text.one("snapshot_timestamp_seconds", "gauge",
+             "When the last one was written; before the first, when the server began.",
+             static_cast<std::uint64_t>(saves.last_at));
     add_doors(text, server);
     return text.take();
 }

@@ -53,6 +53,8 @@ int run_kv_serve(const KvServeOptions& options) {
         chosen.doors.memcached = connect::Address::parse(options.memcached);
     }
     chosen.snapshot_file = options.snapshot;
+    chosen.snapshot_period =
+        std::chrono::nanoseconds{static_cast<std::int64_t>(options.snapshot_every * 1e9)};
     if (!options.password_file.empty()) {
         chosen.doors.password = connect::read_secret_file(options.password_file);
     }

@@ -15,6 +15,7 @@ struct KvServeOptions {
     std::string resp{};           ///< where Redis' clients come; empty: nowhere
     std::string memcached{};      ///< where memcached's clients come; empty: nowhere
     std::string snapshot{};       ///< file that the items come from and go to; empty: none
+    double snapshot_every = 0;    ///< seconds between snapshots; 0: one at the end alone
     std::string password_file{};  ///< of these; empty: no password
     kv::ServerOptions server{};
 };

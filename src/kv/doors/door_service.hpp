@@ -12,6 +12,7 @@
 #include "millrace/base/clock.hpp"
 #include "millrace/kv/doors.hpp"
 #include "millrace/kv/store.hpp"
+#include "saves.hpp"
 
 namespace millrace::kv {
 
@@ -51,8 +52,7 @@ struct DoorService {
     /// Called by any of the server's threads.
     std::function<void()> note_expiring;  ///< an item that expires was set
     std::function<DoorStats()> stats;
-    /// Writes a snapshot, and throws Error where it cannot; none: there is no file for it.
-    std::function<void()> save;
+    Saves* saves = nullptr;  ///< its server's; never null once it serves
 };
 
 }  // namespace millrace::kv

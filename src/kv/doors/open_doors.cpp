@@ -51,12 +51,11 @@ void OpenDoors::open_memcached(Store& store, Gate& gate, const DoorOptions& opti
     doors_[static_cast<std::size_t>(DoorKind::memcached)] = std::move(one);
 }
 
-void OpenDoors::call(const std::function<void()>& note_expiring,
-                     const std::function<void()>& save) {
+void OpenDoors::call(const std::function<void()>& note_expiring, Saves& saves) {
     for (const auto& one : doors_) {
         if (one == nullptr) continue;
         one->service->note_expiring = note_expiring;
-        one->service->save = save;
+        one->service->saves = &saves;
     }
 }
 

@@ -15,6 +15,7 @@
 #include "millrace/connect/plain_listener.hpp"
 #include "millrace/kv/doors.hpp"
 #include "millrace/kv/store.hpp"
+#include "saves.hpp"
 
 namespace millrace::kv {
 
@@ -27,8 +28,8 @@ class OpenDoors {
     OpenDoors& operator=(const OpenDoors&) = delete;
     ~OpenDoors();
 
-    /// Before they serve: what they call as DoorService says.
-    void call(const std::function<void()>& note_expiring, const std::function<void()>& save);
+    /// Before they serve: what DoorService has besides.
+    void call(const std::function<void()>& note_expiring, Saves& saves);
     /// None: there is no door.
     [[nodiscard]] bool empty() const noexcept;
     /// Calls `visit(door)` with the parts of a thread.

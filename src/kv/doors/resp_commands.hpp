@@ -177,6 +177,8 @@ void command_getkeys(RespCall& call);
 void config_get(RespCall& call);
 void info(RespCall& call);
 void save(RespCall& call);
+void bgsave(RespCall& call);
+void lastsave(RespCall& call);
 void time(RespCall& call);
 void debug(RespCall& call);
 // Clusters.
