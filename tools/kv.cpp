@@ -96,7 +96,18 @@ std::vector<const CLI::Option*> add_doors(CLI::App& command, KvServeOptions& opt
                 },
                 "Seconds after which one that asks for nothing is closed; default: never")
             ->transform(fraction_between(0.001, 1e6));
-    return {password, connections, idle};
+    CLI::Option* const certificate =
+        command
+            .add_option("--tls-cert", options.tls_cert,
+                        "These speak TLS: a certificate, and those that vouch for it (PEM)")
+            ->type_name("FILE");
+    CLI::Option* const key = command
+                                 .add_option("--tls-key", options.tls_key,
+                                             "Its key (PEM): a file that you alone can read")
+                                 ->type_name("FILE");
+    certificate->needs(key);
+    key->needs(certificate);
+    return {password, connections, idle, certificate, key};
 }
 
 void add_serve(CLI::App& parent, Action& chosen) {

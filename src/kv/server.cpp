@@ -154,7 +154,9 @@ struct Server::State {
             {"idle", door.idle},
             {"greedy", door.greedy},
             {"bytes_in", door.bytes_in},
-            {"bytes_out", door.bytes_out}};
+            {"bytes_out", door.bytes_out},
+            {"tls_accepted", door.tls_accepted},
+            {"tls_failed", door.tls_failed}};
         for (const auto& [count, number] : counts) {
             fmt::format_to(std::back_inserter(text), "{}_{} {}\n", name, count, number);
         }
@@ -298,10 +300,11 @@ std::string Server::explain() const {
     for (const DoorKind kind : all_doors) {
         const connect::Address* const where = state.doors->address(kind);
         if (where == nullptr) continue;
-        text +=
-            fmt::format("\n{} protocol at {}: at most {} connections, {}", protocol_of(kind),
-                        where->to_string(), state.options.doors.max_connections,
-                        state.options.doors.password ? "with a password" : "without a password");
+        const DoorOptions& doors = state.options.doors;
+        text += fmt::format("\n{} protocol at {}: at most {} connections, {}, {}",
+                            protocol_of(kind), where->to_string(), doors.max_connections,
+                            doors.password ? "with a password" : "without a password",
+                            doors.tls ? "by TLS" : "not encrypted");
     }
     return text;
 }

@@ -58,6 +58,9 @@ int run_kv_serve(const KvServeOptions& options) {
     if (!options.password_file.empty()) {
         chosen.doors.password = connect::read_secret_file(options.password_file);
     }
+    if (!options.tls_cert.empty()) {
+        chosen.doors.tls = kv::DoorTls{options.tls_cert, options.tls_key};
+    }
     auto server = kv::Server::listen(connect::Address::parse(options.address), chosen);
     std::optional<MetricsPage> metrics;
     if (!options.metrics.empty()) {
@@ -67,7 +70,8 @@ int run_kv_serve(const KvServeOptions& options) {
     fmt::print("listening on {}\n", server.address().to_string());
     for (const kv::DoorKind kind : kv::all_doors) {
         if (const connect::Address* const where = server.door_address(kind)) {
-            fmt::print("{} protocol at {}\n", protocol_of(kind), where->to_string());
+            fmt::print("{} protocol at {}{}\n", protocol_of(kind), where->to_string(),
+                       chosen.doors.tls ? ", by TLS" : "");
         }
     }
     if (metrics.has_value()) {

@@ -16,6 +16,8 @@
 
 namespace millrace::kv {
 
+class TlsIdentity;
+
 /// Of all doors of a server together: what DoorOptions limits.
 struct DoorCrowd {
     std::atomic<std::uint64_t> open{0};  ///< connections
@@ -40,6 +42,7 @@ struct DoorService {
     Gate& gate;
     DoorCrowd& crowd;
     const DoorOptions options;
+    const TlsIdentity* identity = nullptr;  ///< null: without TLS
     const base::Clock::time_point began = base::Clock::now();
     /// Read once, so that a time that was set comes back as it was whatever becomes of the
     /// system's.

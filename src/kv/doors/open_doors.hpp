@@ -6,10 +6,12 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "doors/door.hpp"
 #include "doors/door_service.hpp"
+#include "doors/tls.hpp"
 #include "gate.hpp"
 #include "millrace/base/histogram.hpp"
 #include "millrace/connect/plain_listener.hpp"
@@ -22,7 +24,7 @@ namespace millrace::kv {
 /// Its counts are any thread's, as each Door's.
 class OpenDoors {
   public:
-    /// Throws Error as connect::PlainListener, and resource_exhausted.
+    /// Throws Error as connect::PlainListener and TlsIdentity, and resource_exhausted.
     OpenDoors(Store& store, Gate& gate, const DoorOptions& options);
     OpenDoors(const OpenDoors&) = delete;
     OpenDoors& operator=(const OpenDoors&) = delete;
@@ -63,6 +65,7 @@ class OpenDoors {
     void open_memcached(Store& store, Gate& gate, const DoorOptions& options);
 
     DoorCrowd crowd_;
+    std::optional<TlsIdentity> identity_;
     std::array<std::unique_ptr<One>, door_kinds> doors_;
 };
 
