@@ -258,6 +258,15 @@ void add_asked(CLI::App& parent, const Asked& one, Action& chosen) {
     }
     if (word == "stats") add_json(*command, options->json);
     add_server(*command, options->server, "host:port or unix:PATH; default: 127.0.0.1:7400");
+    if (one.key && word != "setopt") {
+        command
+            ->add_option("--servers", options->servers,
+                         "Several, of which the key says which one is asked; NAME=ADDRESS where "
+                         "memcached's clients share them and know them by NAME")
+            ->delimiter(',')
+            ->type_name("ADDRESSES")
+            ->excludes("--server");
+    }
     command
         ->add_option_function<double>(
             "--timeout",
@@ -272,7 +281,12 @@ void add_asked(CLI::App& parent, const Asked& one, Action& chosen) {
     add_fallback(*command, options->fallback);
     add_device_and_secret(*command, options->device, options->secret_file);
     command->final_callback([=, &chosen] {
-        refuse_if_wrong([&] { (void)connect::Address::parse(options->server); });
+        refuse_if_wrong([&] {
+            if (!options->servers.empty()) {
+                options->server = server_of(options->servers, options->key);
+            }
+            (void)connect::Address::parse(options->server);
+        });
         chosen = [word, options] { return run_kv_ask(word, *options); };
     });
 }

@@ -27,11 +27,11 @@
 namespace millrace::kv {
 namespace {
 
-constexpr const char* attempted = "open a key-value store's door with TLS";
+constexpr const char* opens_tls = "open a key-value store's door with TLS";
 
-[[noreturn]] void refuse(const std::string& what, std::string why, std::string remedy,
-                         base::ErrorCode code = base::ErrorCode::invalid_argument) {
-    throw base::Error{code, attempted, what, std::move(why), std::move(remedy)};
+[[noreturn]] void refuse_tls(const std::string& what, std::string why, std::string remedy,
+                             base::ErrorCode code = base::ErrorCode::invalid_argument) {
+    throw base::Error{code, opens_tls, what, std::move(why), std::move(remedy)};
 }
 
 /// What OpenSSL says of the call that has failed; its list is empty from then on.
@@ -113,31 +113,33 @@ class KeyText {
         // Without O_NONBLOCK a pipe would wait for its writer.
         const Closed file{base::above_standard_streams(
             ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY))};
-        if (file.descriptor < 0) base::throw_errno(errno, attempted, path, remedy);
+        if (file.descriptor < 0) base::throw_errno(errno, opens_tls, path, remedy);
         struct stat facts {};
         if (::fstat(file.descriptor, &facts) != 0) {
-            base::throw_errno(errno, attempted, path, remedy);
+            base::throw_errno(errno, opens_tls, path, remedy);
         }
-        if (!S_ISREG(facts.st_mode)) refuse(path, "it is not a regular file", remedy);
+        if (!S_ISREG(facts.st_mode)) refuse_tls(path, "it is not a regular file", remedy);
         if (facts.st_uid != ::geteuid() && facts.st_uid != 0) {
-            refuse(path, fmt::format("it belongs to the user {}, who may change it", facts.st_uid),
-                   "let it belong to this user or to root", base::ErrorCode::permission);
+            refuse_tls(path,
+                       fmt::format("it belongs to the user {}, who may change it", facts.st_uid),
+                       "let it belong to this user or to root", base::ErrorCode::permission);
         }
         if ((facts.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
-            refuse(path,
-                   fmt::format("its mode {:04o} lets others than its owner at it",
-                               facts.st_mode & 07777U),
-                   fmt::format("chmod 600 {}, and make a new key if others have been there", path),
-                   base::ErrorCode::permission);
+            refuse_tls(
+                path,
+                fmt::format("its mode {:04o} lets others than its owner at it",
+                            facts.st_mode & 07777U),
+                fmt::format("chmod 600 {}, and make a new key if others have been there", path),
+                base::ErrorCode::permission);
         }
         constexpr std::size_t most = std::size_t{1} << 20;
-        if (facts.st_size > static_cast<off_t>(most)) refuse(path, "it is too long", remedy);
+        if (facts.st_size > static_cast<off_t>(most)) refuse_tls(path, "it is too long", remedy);
         bytes_.resize(static_cast<std::size_t>(facts.st_size));
         std::size_t size = 0;
         while (size < bytes_.size()) {
             const ssize_t got = ::read(file.descriptor, bytes_.data() + size, bytes_.size() - size);
             if (got < 0 && errno == EINTR) continue;
-            if (got < 0) base::throw_errno(errno, attempted, path, remedy);
+            if (got < 0) base::throw_errno(errno, opens_tls, path, remedy);
             if (got == 0) break;
             size += static_cast<std::size_t>(got);
         }
@@ -161,9 +163,9 @@ int no_passphrase(char* /*to*/, int /*room*/, int /*writes*/, void* is_needed) {
 void take_certificate(SSL_CTX* context, const std::string& path) {
     constexpr const char* remedy =
         "name a file of the certificate and those that vouch for it (PEM)";
-    if (::access(path.c_str(), R_OK) != 0) base::throw_errno(errno, attempted, path, remedy);
+    if (::access(path.c_str(), R_OK) != 0) base::throw_errno(errno, opens_tls, path, remedy);
     if (SSL_CTX_use_certificate_chain_file(context, path.c_str()) != 1) {
-        refuse(path, fmt::format("it holds no certificate: {}", openssl_reason()), remedy);
+        refuse_tls(path, fmt::format("it holds no certificate: {}", openssl_reason()), remedy);
     }
 }
 
@@ -184,17 +186,18 @@ void take_key(SSL_CTX* context, const DoorTls& files) {
     if (key == nullptr) {
         const std::string reason = openssl_reason();
         if (is_locked) {
-            refuse(files.key_file, "it wants a passphrase, which nobody is there to give",
-                   "name a key without one: openssl pkey -in KEY -out OTHER");
+            refuse_tls(files.key_file, "it wants a passphrase, which nobody is there to give",
+                       "name a key without one: openssl pkey -in KEY -out OTHER");
         }
-        refuse(files.key_file, fmt::format("it holds no key: {}", reason),
-               "name a file that holds the certificate's key (PEM)");
+        refuse_tls(files.key_file, fmt::format("it holds no key: {}", reason),
+                   "name a file that holds the certificate's key (PEM)");
     }
     if (SSL_CTX_use_PrivateKey(context, key.get()) != 1 ||
         SSL_CTX_check_private_key(context) != 1) {
-        refuse(files.key_file,
-               fmt::format("it is not the key of {}: {}", files.certificate_file, openssl_reason()),
-               "name the key that the certificate was made with");
+        refuse_tls(
+            files.key_file,
+            fmt::format("it is not the key of {}: {}", files.certificate_file, openssl_reason()),
+            "name the key that the certificate was made with");
     }
 }
 
@@ -210,8 +213,8 @@ TlsIdentity::TlsIdentity(const DoorTls& files) {
     ERR_clear_error();
     context_.reset(SSL_CTX_new(TLS_server_method()));
     if (context_ == nullptr || TlsWire::method() == nullptr) {
-        refuse("of any certificate", openssl_reason(), "look at OpenSSL's configuration",
-               base::ErrorCode::system);
+        refuse_tls("of any certificate", openssl_reason(), "look at OpenSSL's configuration",
+                   base::ErrorCode::system);
     }
     SSL_CTX* const context = context_.get();
     SSL_CTX_set_min_proto_version(context, TLS1_2_VERSION);
