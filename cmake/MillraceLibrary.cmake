@@ -5,7 +5,7 @@ set(objects)
 foreach(floor ${floors})
   list(APPEND objects $<TARGET_OBJECTS:millrace_${floor}>)
 endforeach()
-set(private_libraries spdlog::spdlog fmt::fmt nettle deflate ${CMAKE_DL_LIBS})
+set(private_libraries spdlog::spdlog fmt::fmt nettle deflate ssl crypto ${CMAKE_DL_LIBS})
 
 foreach(kind shared static)
   string(TOUPPER ${kind} upper)
@@ -32,11 +32,11 @@ endif()
 set_property(TARGET millrace_shared APPEND PROPERTY LINK_DEPENDS ${exported_symbols})
 
 # The shared library needs no package of its user but libibverbs' header, so it is exported apart
-# from the static ones, which need fmt, spdlog, nettle and libdeflate.
+# from the static ones, which need fmt, spdlog, nettle, libdeflate and OpenSSL.
 install(TARGETS millrace_shared EXPORT millrace_shared LIBRARY DESTINATION lib)
 install(TARGETS millrace_static EXPORT millrace ARCHIVE DESTINATION lib)
 
-set(pc_private "-lspdlog -lfmt -lnettle -ldeflate -lpthread")
+set(pc_private "-lspdlog -lfmt -lnettle -ldeflate -lssl -lcrypto -lpthread")
 foreach(library ${CMAKE_DL_LIBS})
   string(APPEND pc_private " -l${library}")
 endforeach()

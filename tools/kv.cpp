@@ -96,7 +96,18 @@ std::vector<const CLI::Option*> add_doors(CLI::App& command, KvServeOptions& opt
                 },
                 "Seconds after which one that asks for nothing is closed; default: never")
             ->transform(fraction_between(0.001, 1e6));
-    return {password, connections, idle};
+    CLI::Option* const certificate =
+        command
+            .add_option("--tls-cert", options.tls_cert,
+                        "These speak TLS: a certificate, and those that vouch for it (PEM)")
+            ->type_name("FILE");
+    CLI::Option* const key = command
+                                 .add_option("--tls-key", options.tls_key,
+                                             "Its key (PEM): a file that you alone can read")
+                                 ->type_name("FILE");
+    certificate->needs(key);
+    key->needs(certificate);
+    return {password, connections, idle, certificate, key};
 }
 
 void add_serve(CLI::App& parent, Action& chosen) {
@@ -160,6 +171,11 @@ void add_serve(CLI::App& parent, Action& chosen) {
         ->add_option("--snapshot", options->snapshot,
                      "Begin with the items in that file, if it is there, and write it at the end")
         ->type_name("FILE");
+    command
+        ->add_option("--snapshot-every", options->snapshot_every,
+                     "And write it every so many seconds, while clients are served")
+        ->transform(fraction_between(0.001, 1e6))
+        ->needs("--snapshot");
     const std::vector<const CLI::Option*> of_doors = add_doors(*command, *options);
     add_posting(*command, options->server.messages.tuning.posting);
     add_transports(*command, options->server.messages.transports);
@@ -242,6 +258,15 @@ void add_asked(CLI::App& parent, const Asked& one, Action& chosen) {
     }
     if (word == "stats") add_json(*command, options->json);
     add_server(*command, options->server, "host:port or unix:PATH; default: 127.0.0.1:7400");
+    if (one.key && word != "setopt") {
+        command
+            ->add_option("--servers", options->servers,
+                         "Several, of which the key says which one is asked; NAME=ADDRESS where "
+                         "memcached's clients share them and know them by NAME")
+            ->delimiter(',')
+            ->type_name("ADDRESSES")
+            ->excludes("--server");
+    }
     command
         ->add_option_function<double>(
             "--timeout",
@@ -256,7 +281,12 @@ void add_asked(CLI::App& parent, const Asked& one, Action& chosen) {
     add_fallback(*command, options->fallback);
     add_device_and_secret(*command, options->device, options->secret_file);
     command->final_callback([=, &chosen] {
-        refuse_if_wrong([&] { (void)connect::Address::parse(options->server); });
+        refuse_if_wrong([&] {
+            if (!options->servers.empty()) {
+                options->server = server_of(options->servers, options->key);
+            }
+            (void)connect::Address::parse(options->server);
+        });
         chosen = [word, options] { return run_kv_ask(word, *options); };
     });
 }

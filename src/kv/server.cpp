@@ -3,7 +3,6 @@
 #include <functional>
 #include <iterator>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,6 +14,7 @@
 #include "gate.hpp"
 #include "millrace/base/clock.hpp"
 #include "millrace/base/histogram.hpp"
+#include "saves.hpp"
 #include "service.hpp"
 #include "snapshot.hpp"
 
@@ -39,6 +39,20 @@ void check(const DoorOptions& options) {
         refuse(fmt::format("with {} bytes for answers, {} in all", options.max_unread_bytes,
                            options.max_held_bytes),
                "one value would not fit", fmt::format("allow {} at least", longest_value));
+    }
+}
+
+void check_period(const ServerOptions& options) {
+    const auto refuse = [](std::string why, std::string remedy) {
+        throw base::Error{base::ErrorCode::invalid_argument,
+                          "listen for clients of a key-value store",
+                          "that writes snapshots by itself", std::move(why), std::move(remedy)};
+    };
+    if (options.snapshot_period.count() < 0) {
+        refuse("its period is negative", "use 0 for never");
+    }
+    if (options.snapshot_period.count() != 0 && options.snapshot_file.empty()) {
+        refuse("there is no file for them", "name it in ServerOptions::snapshot_file");
     }
 }
 
@@ -70,6 +84,8 @@ struct Server::State {
           loaded{read},
           store_kept{std::move(its_store)},
           store{*store_kept},
+          saves{store, chosen.snapshot_file, chosen.snapshot_period,
+                [this] { messages.server(0).stop(); }},
           gate{std::move(its_gate)},
           doors{std::move(its_doors)},
           messages{std::move(listening)},
@@ -79,9 +95,7 @@ struct Server::State {
                    // It has to sweep from now on.
                    .first_expiring = [this] { messages.server(0).stop(); },
                    .stats = [this] { return lines(); }}} {
-        doors->call([this] { service.note_expiring(); }, options.snapshot_file.empty()
-                                                             ? std::function<void()>{}
-                                                             : [this] { (void)save(); });
+        doors->call([this] { service.note_expiring(); }, saves);
         if (loaded.expires != 0) service.note_expiring();
         for (std::size_t thread = 0; thread < messages.size(); ++thread) {
             desks.push_back(std::make_unique<Desk>(service));
@@ -92,10 +106,16 @@ struct Server::State {
         }
     }
 
+    State(const State&) = delete;
+    State& operator=(const State&) = delete;
+    /// A writer wakes the first thread's server, which goes before it.
+    ~State() { saves.abandon(); }
+
     /// By one of the threads, until its server is stopped.
     base::Status serve(message::Server& server, std::size_t thread,
                        const base::Deadline& deadline) {
-        if (doors->empty() || gate->threads() == 1) return server.serve(*desks[thread], deadline);
+        const bool is_gated = !doors->empty() || saves.has_period();
+        if (!is_gated || gate->threads() == 1) return server.serve(*desks[thread], deadline);
         GatedDesk desk{*desks[thread], *gate, thread};
         return server.serve(desk, deadline);
     }
@@ -116,6 +136,7 @@ struct Server::State {
         for (const DoorKind kind : all_doors) {
             if (doors->address(kind) != nullptr) print_door(text, kind);
         }
+        if (saves.has_file()) print_saves(text);
         return text;
     }
     void print_door(std::string& text, DoorKind kind) const {
@@ -133,7 +154,9 @@ struct Server::State {
             {"idle", door.idle},
             {"greedy", door.greedy},
             {"bytes_in", door.bytes_in},
-            {"bytes_out", door.bytes_out}};
+            {"bytes_out", door.bytes_out},
+            {"tls_accepted", door.tls_accepted},
+            {"tls_failed", door.tls_failed}};
         for (const auto& [count, number] : counts) {
             fmt::format_to(std::back_inserter(text), "{}_{} {}\n", name, count, number);
         }
@@ -144,10 +167,11 @@ struct Server::State {
         doors->add_times(kind, *all);
         return times_in(*all);
     }
-    /// One at a time, as all are written aside to the same place.
-    std::uint64_t save() {
-        const std::lock_guard lock{saving};
-        return write_snapshot(store, options.snapshot_file);
+    void print_saves(std::string& text) const {
+        const SaveStats now = saves.stats();
+        fmt::format_to(std::back_inserter(text),
+                       "snapshots {}\nsnapshots_failed {}\nsnapshot_at {}\nsnapshot_took_ns {}\n",
+                       now.written, now.failed, now.last_at, now.took_ns);
     }
     [[nodiscard]] ServiceTimes times_of(Command command) const {
         const auto all = std::make_unique<base::Histogram>();
@@ -159,9 +183,9 @@ struct Server::State {
 
     ServerOptions options;
     SnapshotRead loaded;
-    std::mutex saving;
     std::unique_ptr<Store> store_kept;
     Store& store;
+    Saves saves;
     std::unique_ptr<Gate> gate;
     std::unique_ptr<OpenDoors> doors;
     message::ServerGroup messages;
@@ -178,6 +202,7 @@ Server Server::listen(const connect::Address& address, ServerOptions options) {
     options.messages.max_request_bytes = longest_request;
     options.messages.tuning.service = server_service;
     check(options.doors);
+    check_period(options);
     message::ServerGroup messages =
         message::ServerGroup::listen(address, options.messages, options.threads);
     auto store = std::make_unique<Store>(options.store);
@@ -198,8 +223,9 @@ std::uint64_t Server::save() const {
                           "of a key-value store", "the server has no file for it",
                           "name it in ServerOptions::snapshot_file"};
     }
-    return state_->save();
+    return state_->saves.save();
 }
+SaveStats Server::save_stats() const noexcept { return state_->saves.stats(); }
 SnapshotRead Server::loaded() const noexcept { return state_->loaded; }
 void Server::stop() noexcept { state_->messages.stop(); }
 void Server::adopt() noexcept { state_->messages.adopt(); }
@@ -236,21 +262,29 @@ base::Status Server::serve(const base::Deadline& deadline) {
 base::Status Server::State::serve_and_sweep(message::Server& server,
                                             const base::Deadline& deadline) {
     for (;;) {
-        // Without items that expire there is nothing to wake up for.
+        // Without items that expire, or snapshots, there is nothing to wake up for.
         const bool sweeps = service.has_expiring();
-        const base::Status status = serve(
-            server, 0,
-            sweeps ? deadline.no_later_than(base::Clock::now() + options.sweep_period) : deadline);
+        base::Deadline next = deadline;
+        if (sweeps) next = next.no_later_than(base::Clock::now() + options.sweep_period);
+        if (saves.has_period()) next = next.no_later_than(saves.due());
+        const base::Status status = serve(server, 0, next);
         if (status == base::Status::closed) {
             if (messages.is_ending()) return status;
-        } else if (!sweeps || status != base::Status::timed_out || deadline.expired()) {
+        } else if (status != base::Status::timed_out || deadline.expired()) {
             return status;
         }
         if (sweeps) (void)store.sweep(service.sweep_budget());
+        saves.begin_if_due();
+        if (saves.is_wanted()) {
+            const Gate::Inside inside{*gate, 0};
+            const Gate::Alone alone{*gate, 0};
+            saves.serve_alone();
+        }
     }
 }
 
 base::Status Server::close(const base::Deadline& deadline) {
+    state_->saves.abandon();
     state_->doors->close();
     return state_->messages.close(deadline);
 }
@@ -266,10 +300,11 @@ std::string Server::explain() const {
     for (const DoorKind kind : all_doors) {
         const connect::Address* const where = state.doors->address(kind);
         if (where == nullptr) continue;
-        text +=
-            fmt::format("\n{} protocol at {}: at most {} connections, {}", protocol_of(kind),
-                        where->to_string(), state.options.doors.max_connections,
-                        state.options.doors.password ? "with a password" : "without a password");
+        const DoorOptions& doors = state.options.doors;
+        text += fmt::format("\n{} protocol at {}: at most {} connections, {}, {}",
+                            protocol_of(kind), where->to_string(), doors.max_connections,
+                            doors.password ? "with a password" : "without a password",
+                            doors.tls ? "by TLS" : "not encrypted");
     }
     return text;
 }

@@ -18,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "millrace/connect/plain_listener.hpp"
 #include "millrace/kv/client.hpp"
 #include "millrace/kv/server.hpp"
 #include "support/child_process.hpp"
@@ -117,6 +118,7 @@ class DoorServing {
         return folder_.path() + '/' + std::string{name_of(kind)};
     }
     [[nodiscard]] Server& server() { return server_; }
+    [[nodiscard]] const Server& server() const { return server_; }
     [[nodiscard]] Client own_client() {
         message::ClientOptions options;
         options.transport = connect::Transport::tcp;
@@ -206,6 +208,11 @@ inline Said run(std::vector<std::string> command) {
     process.close_input();
     std::string text = process.read_all(std::chrono::seconds{60});
     return {std::move(text), process.wait()};
+}
+/// That nobody has at the moment.
+inline std::string free_tcp_port() {
+    const connect::PlainListener listener{connect::Address::parse("127.0.0.1:0")};
+    return std::to_string(listener.address().port());
 }
 inline bool is_installed(const char* program) {
     return ::access((std::string{"/usr/bin/"} + program).c_str(), X_OK) == 0;

@@ -12,7 +12,9 @@
 #include <fstream>
 #include <iterator>
 #include <map>
+#include <random>
 #include <string>
+#include <utility>
 
 #include "millrace/base/error.hpp"
 #include "stores.hpp"
@@ -158,6 +160,77 @@ TEST_F(Snapshots, StayAsTheyWereWhereNoneCanBeWritten) {
     EXPECT_EQ(write_snapshot(store, path), 1U);
     EXPECT_NE(bytes_of_file(), before);
     EXPECT_THROW(write_snapshot(store, folder.path("none/snapshot")), base::Error);
+}
+
+/// Calls that writing beside clients asks, where there is nobody else.
+constexpr auto alone = [](FunctionRef<void()> last) {
+    last();
+    return true;
+};
+constexpr auto goes_on = [] { return true; };
+
+TEST_F(Snapshots, MissNothingThatIsThereAllTheWhileHoweverItMoves) {
+    constexpr int keys = 3000;
+    const auto key = [](int i) { return "key:" + std::to_string(i); };
+    std::mt19937 random{7};
+    // An item of another length lies elsewhere from then on: perhaps where the writer has been.
+    const auto change = [&](int i) {
+        store.set(view(key(i)), view(std::string(1 + random() % 2000, 'v')));
+    };
+    for (int i = 0; i < keys; ++i) change(i);
+    int pieces = 0;
+    const auto written = write_snapshot_beside(store, path, alone, [&] {
+        ++pieces;
+        for (int i = 0; i < keys / 2; ++i) change(static_cast<int>(random() % keys));
+        return true;
+    });
+    ASSERT_TRUE(written.has_value());
+    EXPECT_GT(*written, std::uint64_t{keys}) << "what has moved is written once more";
+    EXPECT_GT(pieces, 3);
+    Store other{options_of(TableKind::cuckoo, std::uint64_t{64} << 20)};
+    const SnapshotRead read = read_snapshot(other, path);
+    EXPECT_EQ(read.items, std::uint64_t{keys}) << "one that is written twice is one item";
+    EXPECT_EQ(other.stats().items, std::uint64_t{keys});
+    // The last look was alone: it has what is there now.
+    const auto found = items_of(other);
+    for (const auto& [name, item] : items_of(store)) {
+        ASSERT_TRUE(found.contains(name)) << name;
+        EXPECT_EQ(found.at(name).value.size(), item.value.size()) << name;
+    }
+}
+
+TEST_F(Snapshots, ForgetWhatWasThereBeforeATimeThatIsOver) {
+    store.set(view("goes"), view("v"));
+    store.set(view("stays"), view("v"));
+    const auto soon = base::Clock::now() + std::chrono::milliseconds{20};
+    const auto written = write_snapshot_beside(store, path, alone, [&, is_first = true]() mutable {
+        // Of another length, so that it is written again, with a time.
+        if (std::exchange(is_first, false)) {
+            store.set_until(view("goes"), view(std::string(500, 'v')), soon);
+        }
+        return true;
+    });
+    ASSERT_EQ(written, 3U);
+    while (base::Clock::now() < soon) {
+    }
+    Store other{options_of(TableKind::cuckoo, least_memory)};
+    const SnapshotRead read = read_snapshot(other, path);
+    EXPECT_EQ(read.items, 1U);
+    EXPECT_EQ(read.over, 1U);
+    EXPECT_FALSE(other.exists(view("goes")));
+}
+
+TEST_F(Snapshots, ThatAreGivenUpLeaveTheFileAsItWas) {
+    store.set(view("k"), view("v"));
+    ASSERT_EQ(write_snapshot_beside(store, path, alone, goes_on), 1U);
+    const std::string before = bytes_of_file();
+    store.set(view("k"), view("other"));
+    EXPECT_EQ(write_snapshot_beside(store, path, alone, [] { return false; }), std::nullopt);
+    EXPECT_EQ(write_snapshot_beside(
+                  store, path, [](FunctionRef<void()>) { return false; }, goes_on),
+              std::nullopt);
+    EXPECT_EQ(bytes_of_file(), before);
+    EXPECT_FALSE(fs::exists(path + ".new"));
 }
 
 TEST_F(Snapshots, AreEmptyWhereThereIsNone) {

@@ -106,7 +106,42 @@ TEST_F(KvDoor, LetsClientsOfMemcachedInBesideThoseOfRedis) {
     EXPECT_TRUE(server_->wait().success());
 }
 
+TEST_F(KvDoor, SpeaksTlsWithItsCertificateAndCountsHandshakes) {
+    const std::string certificate = folder_.path("certificate.pem");
+    const std::string key = folder_.path("key.pem");
+    ASSERT_TRUE(run_line("openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes "
+                         "-keyout " +
+                         key + " -out " + certificate + " -days 30 -subj /CN=localhost")
+                    .exit.success());
+    ::chmod(key.c_str(), 0600);
+    serve({"--resp", resp_, "--memcached", memcached_, "--tls-cert", certificate, "--tls-key", key,
+           "--metrics", "127.0.0.1:0"});
+    EXPECT_EQ(server_->read_line(), "Redis' protocol at " + resp_ + ", by TLS");
+    EXPECT_EQ(server_->read_line(), "memcached's protocol at " + memcached_ + ", by TLS");
+    const std::string shown = server_->read_line().value_or("");
+    EXPECT_EQ(run_line("redis-cli --tls --cacert " + certificate + " -s " + folder_.path("resp") +
+                       " set name value")
+                  .text,
+              "OK\n");
+    EXPECT_EQ(say("PING\r\n").find("PONG"), std::string::npos);
+    const std::string stats = ask({"stats"}).text;
+    EXPECT_NE(stats.find("resp_tls_accepted 1\nresp_tls_failed 1\n"), std::string::npos) << stats;
+    ASSERT_TRUE(shown.starts_with("metrics at ")) << shown;
+    const CommandOutcome metrics =
+        run_line("python3 -c 'import urllib.request\nprint(urllib.request.urlopen(\"" +
+                 shown.substr(11) + "\").read().decode())'");
+    for (const char* const line :
+         {"millrace_kv_door_tls_accepted_total{door=\"resp\"} 1\n",
+          "millrace_kv_door_closed_total{door=\"resp\",why=\"tls\"} 1\n"}) {
+        EXPECT_NE(metrics.text.find(line), std::string::npos) << line << metrics.text;
+    }
+}
+
 TEST_F(KvDoor, RefusesWrongWords) {
+    EXPECT_TRUE(
+        run_command({"kv", "serve", "--resp", resp_, "--tls-cert", "x"}).exit.exited_with(2));
+    EXPECT_TRUE(
+        run_command({"kv", "serve", "--tls-cert", "x", "--tls-key", "y"}).exit.exited_with(2));
     EXPECT_TRUE(run_command({"kv", "serve", "--memcached", "nowhere"}).exit.exited_with(2));
     EXPECT_TRUE(run_command({"kv", "serve", "--resp", "nowhere"}).exit.exited_with(2));
     EXPECT_TRUE(run_command({"kv", "serve", "--password-file", "x"}).exit.exited_with(2));

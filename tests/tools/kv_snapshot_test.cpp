@@ -5,6 +5,7 @@
 #include <fstream>
 #include <string>
 
+#include "millrace/base/deadline.hpp"
 #include "tools/kv_command.hpp"
 
 namespace {
@@ -36,6 +37,26 @@ TEST_F(KvSnapshot, GivesTheNextServerItsItems) {
     ASSERT_TRUE(ask({"exit"}).exit.success());
     EXPECT_NE(server_->read_all().find("1 items into " + file_ + "\n"), std::string::npos);
     EXPECT_TRUE(server_->wait().success());
+}
+
+TEST_F(KvSnapshot, IsWrittenWhileItServesAndOutlivesAKill) {
+    serve({"--snapshot", file_, "--snapshot-every", "0.01"});
+    ASSERT_TRUE(ask({"set", "name", "a value"}).exit.success());
+    // It changes nothing before that, so the first one has it.
+    const auto deadline = millrace::base::Deadline::after(millrace::test::patience);
+    while (ask({"stats"}).text.find("\nsnapshots 0\n") != std::string::npos) {
+        ASSERT_FALSE(deadline.expired());
+    }
+    server_->send_signal(SIGKILL);
+    (void)server_->wait();
+    serve({"--snapshot", file_});
+    EXPECT_EQ(ask({"get", "name"}).text, "a value");
+}
+
+TEST_F(KvSnapshot, WantsAFileForAPeriod) {
+    EXPECT_TRUE(run_command({"kv", "serve", "--snapshot-every", "1"}).exit.exited_with(2));
+    EXPECT_TRUE(run_command({"kv", "serve", "--snapshot", file_, "--snapshot-every", "0"})
+                    .exit.exited_with(2));
 }
 
 TEST_F(KvSnapshot, IsNotTakenForAnEmptyStoreWhereItIsBroken) {

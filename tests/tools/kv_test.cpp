@@ -42,6 +42,46 @@ TEST_F(Kv, SetsGetsAndRemoves) {
     EXPECT_EQ(gone.text, "millrace kv get: KEY_ERROR, there is no such key\n");
 }
 
+TEST_F(Kv, AsksTheServerOfSeveralThatHasTheKey) {
+    std::vector<millrace::test::ChildProcess> servers;
+    std::string all;
+    std::string named;
+    for (const char* const name : {"a", "b", "c"}) {
+        const std::string address = "unix:" + folder_.path(name);
+        servers.push_back(millrace::test::ChildProcess::start_program(
+            {MILLRACE_COMMAND, "kv", "serve", "--listen", address, "--transport", "tcp"}));
+        ASSERT_EQ(servers.back().read_line(), "listening on " + address);
+        all += (all.empty() ? "" : ",") + address;
+        // As kv::Cluster would have them without names.
+        named = address + '=' + address + (named.empty() ? "" : ",") + named;
+    }
+    const auto by = [&](std::vector<std::string> words, const std::string& list) {
+        words.insert(words.begin(), "kv");
+        words.insert(words.end(), {"--servers", list, "--transport", "tcp"});
+        return run_command(words);
+    };
+    for (int i = 0; i < 12; ++i) {
+        const std::string key = "key:" + std::to_string(i);
+        ASSERT_TRUE(by({"set", key, key}, all).exit.success());
+        // Whatever their order.
+        ASSERT_EQ(by({"get", key}, named).text, key);
+    }
+    std::size_t items = 0;
+    for (const char* const name : {"a", "b", "c"}) {
+        const std::string stats = run_command({"kv", "stats", "--transport", "tcp", "--server",
+                                               "unix:" + folder_.path(name)})
+                                      .text;
+        const std::size_t held = std::stoul(stats.substr(stats.find(' ') + 1));
+        EXPECT_LT(held, 12U) << stats;
+        items += held;
+    }
+    EXPECT_EQ(items, 12U);
+    EXPECT_TRUE(by({"get", "k"}, "nowhere").exit.exited_with(2));
+    EXPECT_TRUE(by({"get", "k"}, "unix:a,unix:a").exit.exited_with(2));
+    EXPECT_TRUE(run_command({"kv", "get", "k", "--servers", all, "--server", address_})
+                    .exit.exited_with(2));
+}
+
 TEST_F(Kv, EndsTheLineOfAValueOnATerminalAlone) {
     serve();
     ASSERT_TRUE(ask({"set", "name", "a value"}).exit.success());

@@ -16,6 +16,7 @@
 #include "millrace/connect/address.hpp"
 #include "millrace/connect/admission.hpp"
 #include "millrace/kv/client.hpp"
+#include "millrace/kv/ketama.hpp"
 
 namespace millrace::tools {
 namespace {
@@ -170,6 +171,19 @@ class Asking {
 };
 
 }  // namespace
+
+std::string server_of(const std::vector<std::string>& servers, const std::string& key) {
+    std::vector<std::string> names;
+    std::vector<std::string> addresses;
+    for (const std::string& server : servers) {
+        const std::size_t equals = server.find('=');
+        names.push_back(server.substr(0, equals));
+        addresses.push_back(equals == server.npos ? server : server.substr(equals + 1));
+        // As kv::Cluster names it.
+        if (equals == server.npos) names.back() = connect::Address::parse(server).to_string();
+    }
+    return addresses[kv::Ketama{names}.server_of(kv::bytes(key))];
+}
 
 int run_kv_ask(const std::string& word, const KvAskOptions& options) {
     options.json.check();

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "command_line/json_output.hpp"
 #include "millrace/connect/transport.hpp"
@@ -13,6 +14,9 @@ namespace millrace::tools {
 
 struct KvAskOptions {
     std::string server = "127.0.0.1:7400";
+    /// Several, of which the key says which one is asked: "ADDRESS" or "NAME=ADDRESS"; none:
+    /// `server` is asked.
+    std::vector<std::string> servers{};
     std::string device{};       ///< empty: the default
     std::string secret_file{};  ///< empty: no secret
     connect::Transport transport = connect::Transport::rc;
@@ -27,6 +31,11 @@ struct KvAskOptions {
     bool show_version = false;
     JsonOutput json{};  ///< stats
 };
+
+/// The server of several that has a key. Throws Error (invalid_argument): they are none, or a name
+/// is there twice.
+[[nodiscard]] std::string server_of(const std::vector<std::string>& servers,
+                                    const std::string& key);
 
 /// `word`: "get", "set", "del", "exists", "ping", "stats", "dump", "reset", "exit" or "setopt".
 /// Exit status: 0; 1 where the server's answer is not OK, which standard error names. Throws Error

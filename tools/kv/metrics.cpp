@@ -94,15 +94,15 @@ void add_doors(Text& text, const kv::Server& server) {
          &kv::DoorStats::commands);
     each("door_errors_total", "counter", "Answers that were errors.", &kv::DoorStats::errors);
     each("door_denied_total", "counter", "Wrong passwords.", &kv::DoorStats::denied);
+    each("door_tls_accepted_total", "counter", "TLS handshakes that were done.",
+         &kv::DoorStats::tls_accepted);
     each("door_received_bytes_total", "counter", "Bytes of what came.", &kv::DoorStats::bytes_in);
     each("door_sent_bytes_total", "counter", "Bytes of answers.", &kv::DoorStats::bytes_out);
     text.metric("door_closed_total", "counter", "Connections that were closed, by why.");
     constexpr std::pair<std::string_view, std::uint64_t kv::DoorStats::*> reasons[] = {
-        {"refused", &kv::DoorStats::refused},
-        {"malformed", &kv::DoorStats::malformed},
-        {"slow", &kv::DoorStats::slow},
-        {"idle", &kv::DoorStats::idle},
-        {"greedy", &kv::DoorStats::greedy}};
+        {"refused", &kv::DoorStats::refused}, {"malformed", &kv::DoorStats::malformed},
+        {"slow", &kv::DoorStats::slow},       {"idle", &kv::DoorStats::idle},
+        {"greedy", &kv::DoorStats::greedy},   {"tls", &kv::DoorStats::tls_failed}};
     for (const Open& door : open) {
         for (const auto& [why, count] : reasons) {
             text.value(door.stats.*count, fmt::format("{{{},why=\"{}\"}}", door.label, why));
@@ -148,6 +148,13 @@ std::string metrics_of(const kv::Server& server) {
     for (const kv::Command command : kv::timed_commands) {
         text.times(server.service_times(command), fmt::format("command=\"{}\"", name_of(command)));
     }
+    const kv::SaveStats saves = server.save_stats();
+    text.one("snapshots_total", "counter", "Snapshots that were written.", saves.written);
+    text.one("snapshots_failed_total", "counter", "Snapshots that could not be written.",
+             saves.failed);
+    text.one("snapshot_timestamp_seconds", "gauge",
+             "When the last one was written; before the first, when the server began.",
+             static_cast<std::uint64_t>(saves.last_at));
     add_doors(text, server);
     return text.take();
 }

@@ -53,8 +53,13 @@ int run_kv_serve(const KvServeOptions& options) {
         chosen.doors.memcached = connect::Address::parse(options.memcached);
     }
     chosen.snapshot_file = options.snapshot;
+    chosen.snapshot_period =
+        std::chrono::nanoseconds{static_cast<std::int64_t>(options.snapshot_every * 1e9)};
     if (!options.password_file.empty()) {
         chosen.doors.password = connect::read_secret_file(options.password_file);
+    }
+    if (!options.tls_cert.empty()) {
+        chosen.doors.tls = kv::DoorTls{options.tls_cert, options.tls_key};
     }
     auto server = kv::Server::listen(connect::Address::parse(options.address), chosen);
     std::optional<MetricsPage> metrics;
@@ -65,7 +70,8 @@ int run_kv_serve(const KvServeOptions& options) {
     fmt::print("listening on {}\n", server.address().to_string());
     for (const kv::DoorKind kind : kv::all_doors) {
         if (const connect::Address* const where = server.door_address(kind)) {
-            fmt::print("{} protocol at {}\n", protocol_of(kind), where->to_string());
+            fmt::print("{} protocol at {}{}\n", protocol_of(kind), where->to_string(),
+                       chosen.doors.tls ? ", by TLS" : "");
         }
     }
     if (metrics.has_value()) {

@@ -15,7 +15,10 @@ struct KvServeOptions {
     std::string resp{};           ///< where Redis' clients come; empty: nowhere
     std::string memcached{};      ///< where memcached's clients come; empty: nowhere
     std::string snapshot{};       ///< file that the items come from and go to; empty: none
+    double snapshot_every = 0;    ///< seconds between snapshots; 0: one at the end alone
     std::string password_file{};  ///< of these; empty: no password
+    std::string tls_cert{};       ///< of the doors; empty: without TLS
+    std::string tls_key{};
     kv::ServerOptions server{};
 };
 

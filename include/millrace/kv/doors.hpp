@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 
 #include "millrace/base/error.hpp"
@@ -33,6 +34,12 @@ inline constexpr DoorKind all_doors[door_kinds] = {DoorKind::resp, DoorKind::mem
     return kind == DoorKind::resp ? "Redis'" : "memcached's";
 }
 
+/// What a door proves by that it is itself, as files of PEM.
+struct DoorTls {
+    std::string certificate_file;  ///< the certificate, and those that vouch for it after it
+    std::string key_file;          ///< its key, without a passphrase; its owner alone may read it
+};
+
 /// Of all doors alike; max_connections and max_held_bytes are for all of them together.
 struct DoorOptions {
     /// Where clients of Redis come; none: nowhere.
@@ -40,9 +47,12 @@ struct DoorOptions {
     /// Where clients of memcached come; none: nowhere.
     std::optional<connect::Address> memcached{};
     /// What a client has to say there before all else, by AUTH or HELLO, or by a `set` of "default"
-    /// and it; none: nothing. It travels as it is, and so does all that follows: who can listen in
-    /// knows it.
+    /// and it; none: nothing. Without `tls` it travels as it is, and so does all that follows: who
+    /// can listen in knows it.
     connect::Secret password{};
+    /// Both doors speak TLS (1.2 or 1.3), wherever they are, and nothing else; none: they do not. A
+    /// handshake that has taken longer than `patience` is given up.
+    std::optional<DoorTls> tls{};
     /// At a time; one more is told so, and closed. 1 to a million.
     std::uint32_t max_connections = 10'000;
     /// A client that has asked for nothing for so long is closed; what it has begun to say counts
@@ -70,8 +80,10 @@ struct DoorStats {
     std::uint64_t slow = 0;       ///< closed for what they did not read
     std::uint64_t idle = 0;       ///< closed because they asked for nothing
     std::uint64_t greedy = 0;     ///< closed for want of max_held_bytes
-    std::uint64_t bytes_in = 0;
+    std::uint64_t bytes_in = 0;   ///< of requests, not of TLS
     std::uint64_t bytes_out = 0;
+    std::uint64_t tls_accepted = 0;  ///< connections whose handshake is done
+    std::uint64_t tls_failed = 0;    ///< closed for a handshake that failed, or took too long
 };
 
 }  // namespace millrace::kv

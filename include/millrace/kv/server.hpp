@@ -34,6 +34,16 @@ struct SnapshotRead {
     std::uint64_t refused = 0;  ///< the store had no memory for them
 };
 
+/// What became of snapshots since the server was made.
+struct SaveStats {
+    std::uint64_t written = 0;
+    std::uint64_t failed = 0;  ///< the log has why
+    std::int64_t last_at = 0;  ///< seconds of Unix time; before the first: when the server was made
+    std::uint64_t took_ns = 0;  ///< the last one
+    bool has_failed = false;    ///< the last one that ended
+    bool is_writing = false;    ///< beside clients, now
+};
+
 /// What clients may ask for that concerns all of them. The others get Code::denied.
 struct Permissions {
     bool dump = false;   ///< to read every item at once
@@ -53,6 +63,9 @@ struct ServerOptions {
     DoorOptions doors{};
     /// The file that the store begins with, if it is there, and that save() writes; empty: none.
     std::string snapshot_file{};
+    /// How often serve() writes it by itself, beside clients, if something has changed; 0: never.
+    /// For as long as it writes, that is a thread's work.
+    std::chrono::nanoseconds snapshot_period{0};
     /// How often items whose time is over are looked for, once there are items that expire.
     std::chrono::nanoseconds sweep_period = std::chrono::milliseconds{100};
 };
@@ -77,12 +90,13 @@ struct ServiceTimes {
 };
 
 /// Belongs to the thread that made it or called adopt() since; stop(), store(), stats(),
-/// requests(), service_times(), door_stats(), door_times(), save() and loaded() are for any thread.
-/// Move-only.
+/// requests(), service_times(), door_stats(), door_times(), save(), save_stats() and loaded() are
+/// for any thread. Move-only.
 class Server {
   public:
     /// Throws Error as message::Server::listen, Store, and connect::PlainListener;
-    /// invalid_argument: DoorOptions out of range, or the snapshot is not what was written.
+    /// invalid_argument: DoorOptions or snapshot_period out of range, or the snapshot is not what
+    /// was written.
     [[nodiscard]] static Server listen(const connect::Address& address, ServerOptions options);
     Server(Server&&) noexcept;
     Server& operator=(Server&&) noexcept;
@@ -107,9 +121,11 @@ class Server {
 
     /// Writes all items into the snapshot file, aside first: under its name there is always a whole
     /// one. How many. What changes meanwhile is in it as it was, as it is, or not: all that is
-    /// there is in it once the server has been closed. Blocks for as long as the disk takes. Throws
-    /// Error: it cannot be written, and is what it was; invalid_argument: the file is not there.
+    /// there is in it once the server has been closed. A snapshot that is being written beside
+    /// clients is given up for it. Blocks for as long as the disk takes. Throws Error: it cannot be
+    /// written, and is what it was; invalid_argument: ServerOptions name no file.
     std::uint64_t save() const;
+    [[nodiscard]] SaveStats save_stats() const noexcept;
     /// What the store began with: items of the snapshot that it has, those whose time was over, and
     /// those that it had no memory for.
     [[nodiscard]] SnapshotRead loaded() const noexcept;

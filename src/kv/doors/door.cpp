@@ -57,9 +57,10 @@ void Door::add(std::uint64_t DoorStats::*count, std::uint64_t more) noexcept {
 
 namespace {
 constexpr std::uint64_t DoorStats::*all_counts[] = {
-    &DoorStats::connections, &DoorStats::accepted, &DoorStats::refused,   &DoorStats::denied,
-    &DoorStats::commands,    &DoorStats::errors,   &DoorStats::malformed, &DoorStats::slow,
-    &DoorStats::idle,        &DoorStats::greedy,   &DoorStats::bytes_in,  &DoorStats::bytes_out};
+    &DoorStats::connections,  &DoorStats::accepted,  &DoorStats::refused,   &DoorStats::denied,
+    &DoorStats::commands,     &DoorStats::errors,    &DoorStats::malformed, &DoorStats::slow,
+    &DoorStats::idle,         &DoorStats::greedy,    &DoorStats::bytes_in,  &DoorStats::bytes_out,
+    &DoorStats::tls_accepted, &DoorStats::tls_failed};
 static_assert(std::size(all_counts) * sizeof(std::uint64_t) == sizeof(DoorStats));
 }  // namespace
 
@@ -130,6 +131,9 @@ void Door::accept_some() {
         std::unique_ptr<Connection> made;
         try {
             made = make_connection();
+            if (service_.identity != nullptr) {
+                made->tls = std::make_unique<TlsSession>(*service_.identity, socket);
+            }
             connections_.reserve(connections_.size() + 1);
             buried_.reserve(connections_.size() + 1);
             made->session.peer = listener_.name_of_peer(socket);
@@ -139,7 +143,8 @@ void Door::accept_some() {
         }
         if (service_.crowd.open.fetch_add(1, std::memory_order_relaxed) >=
             service_.options.max_connections) {
-            const std::string_view full = full_text();
+            // Where there is TLS, a word before the handshake is noise.
+            const std::string_view full = made->tls == nullptr ? full_text() : std::string_view{};
             (void)::send(socket, full.data(), full.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
             ::close(socket);
             service_.crowd.open.fetch_sub(1, std::memory_order_relaxed);
@@ -160,6 +165,7 @@ void Door::accept_some() {
         }
         add(&DoorStats::accepted);
         add(&DoorStats::connections);
+        if (connections_.back()->is_shaking_hands()) ++shaking_hands_;
         if (!is_watched) close(*connections_.back(), &DoorStats::refused);
     }
 }
@@ -167,18 +173,44 @@ void Door::accept_some() {
 void Door::serve(Connection& connection, std::uint32_t events) {
     if (connection.is_closed) return;
     if ((events & EPOLLERR) != 0) return close(connection);
+    if (connection.is_shaking_hands() && !shake_hands(connection)) return;
     if (connection.output.unsent() != 0 && !send(connection, connection.output)) return;
     if (connection.is_paused) go_on(connection);
-    const bool takes =
-        !connection.is_closed && !connection.is_paused && !connection.session.is_leaving;
-    if (takes && (events & (EPOLLIN | EPOLLHUP)) != 0) receive(connection);
+    const auto takes = [&] {
+        return !connection.is_closed && !connection.is_paused && !connection.session.is_leaving;
+    };
+    if (takes() && has_more(connection, events)) receive(connection, TlsSession::From::socket);
+    // The socket tells nothing of what was read from it already.
+    while (connection.tls != nullptr && takes() && connection.tls->has_kept()) {
+        receive(connection, TlsSession::From::kept);
+    }
     if (!connection.is_closed) settle(connection);
+}
+
+bool Door::has_more(const Connection& connection, std::uint32_t events) const noexcept {
+    const bool waited = connection.tls != nullptr && connection.tls->wants_to_write();
+    return (events & (EPOLLIN | EPOLLHUP | (waited ? EPOLLOUT : 0U))) != 0;
+}
+
+bool Door::shake_hands(Connection& connection) {
+    switch (connection.tls->shake_hands()) {
+        case TlsSession::Handshake::done:
+            --shaking_hands_;
+            add(&DoorStats::tls_accepted);
+            return true;
+        case TlsSession::Handshake::goes_on:
+            watch(connection, connection.tls->wants_to_write() ? EPOLLOUT : EPOLLIN);
+            return false;
+        case TlsSession::Handshake::failed: break;
+    }
+    close(connection, &DoorStats::tls_failed);
+    return false;
 }
 
 /// False: it is closed.
 bool Door::send(Connection& connection, Output& output) noexcept {
     std::uint64_t sent = 0;
-    const Output::Sent how = output.send(connection.session.descriptor, sent);
+    const Output::Sent how = output.send(connection.session.descriptor, connection.tls.get(), sent);
     add(&DoorStats::bytes_out, sent);
     if (sent != 0 && connection.is_paused) connection.read_at = base::Clock::now();
     if (how != Output::Sent::nothing) return true;
@@ -186,7 +218,7 @@ bool Door::send(Connection& connection, Output& output) noexcept {
     return false;
 }
 
-void Door::receive(Connection& connection) {
+void Door::receive(Connection& connection, TlsSession::From from) {
     Input& input = connection.input;
     const bool is_whole = input.size == 0;
     char* to = received_.get();
@@ -201,7 +233,9 @@ void Door::receive(Connection& connection) {
         to = input.bytes.get() + input.size;
         room = input.capacity - input.size;
     }
-    const ssize_t got = ::recv(connection.session.descriptor, to, room, 0);
+    const ssize_t got = connection.tls == nullptr
+                            ? ::recv(connection.session.descriptor, to, room, 0)
+                            : connection.tls->receive(to, room, from);
     if (got <= 0) {
         if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return;
         if (got < 0) return close(connection);
@@ -305,11 +339,15 @@ void Door::settle(Connection& connection) {
     }
     const std::uint32_t reads = connection.is_paused || session.is_leaving ? 0U : EPOLLIN;
     // Who is paused may have read all since: then it goes on at once.
-    const bool waits = unsent != 0 || connection.is_paused;
-    const std::uint32_t interest = reads | (waits ? EPOLLOUT : 0U);
+    const bool waits = unsent != 0 || connection.is_paused ||
+                       (connection.tls != nullptr && connection.tls->wants_to_write());
+    watch(connection, reads | (waits ? EPOLLOUT : 0U));
+}
+
+void Door::watch(Connection& connection, std::uint32_t interest) noexcept {
     if (interest == connection.interest) return;
     epoll_event event{.events = interest, .data = {.ptr = &connection}};
-    (void)epoll_ctl(epoll_, EPOLL_CTL_MOD, session.descriptor, &event);
+    (void)epoll_ctl(epoll_, EPOLL_CTL_MOD, connection.session.descriptor, &event);
     connection.interest = interest;
 }
 
@@ -318,6 +356,8 @@ void Door::close(Connection& connection, std::uint64_t DoorStats::*why) noexcept
     connection.is_closed = true;
     if (why != nullptr) add(why);
     if (connection.is_paused) --paused_;
+    if (connection.is_shaking_hands()) --shaking_hands_;
+    if (connection.tls != nullptr) connection.tls->end();
     const int socket = std::exchange(connection.session.descriptor, -1);
     // What it has sent and nobody reads would reset the connection, and with it its last answers.
     (void)::shutdown(socket, SHUT_WR);
@@ -326,6 +366,7 @@ void Door::close(Connection& connection, std::uint64_t DoorStats::*why) noexcept
     ::close(socket);
     const Gate::Inside inside{service_.gate, thread_};
     forget(connection);
+    connection.tls.reset();
     connection.output.drop();  // at once, as it counts no more: it is buried after all others' turn
     service_.crowd.held.fetch_sub(connection.held, std::memory_order_relaxed);
     service_.crowd.open.fetch_sub(1, std::memory_order_relaxed);
@@ -337,7 +378,8 @@ void Door::close(Connection& connection, std::uint64_t DoorStats::*why) noexcept
 }
 
 void Door::set_timer() noexcept {
-    const bool wants = paused_ != 0 || !watches_newcomers_ || wants_ticks() ||
+    const bool wants = paused_ != 0 || shaking_hands_ != 0 || !watches_newcomers_ ||
+                       wants_ticks() ||
                        (service_.options.idle_timeout.count() != 0 && !connections_.empty());
     if (wants == is_timed_) return;
     is_timed_ = wants;
@@ -357,6 +399,9 @@ void Door::tick() noexcept {
         Connection& connection = *connections_[i];
         if (connection.is_paused && now - connection.read_at >= service_.options.patience) {
             close(connection, &DoorStats::slow);
+        } else if (connection.is_shaking_hands() &&
+                   now - connection.session.came >= service_.options.patience) {
+            close(connection, &DoorStats::tls_failed);
         } else if (idle.count() != 0 && now - connection.session.asked >= idle) {
             close(connection, &DoorStats::idle);
         }

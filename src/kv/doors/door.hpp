@@ -5,6 +5,7 @@
 // What requests and answers are, a class says that is made of it (resp_door.hpp,
 // memcached_door.hpp). Made by the server.
 //
+//   shakes hands where there is TLS (tls.hpp): nothing else comes before that is done
 //   reads        a piece at a time, then every whole request in it, then one send
 //   paused       too much is unread: nothing is taken until the client has read (DoorOptions)
 //   leaving      has its last answers, and is closed once they are sent
@@ -21,6 +22,7 @@
 #include "doors/door_service.hpp"
 #include "doors/door_session.hpp"
 #include "doors/output.hpp"
+#include "doors/tls.hpp"
 #include "millrace/base/histogram.hpp"
 #include "millrace/connect/plain_listener.hpp"
 #include "millrace/kv/doors.hpp"
@@ -71,7 +73,12 @@ class Door {
         /// Of memory that is counted already.
         [[nodiscard]] virtual std::size_t held_for_later() const noexcept { return 0; }
 
+        [[nodiscard]] bool is_shaking_hands() const noexcept {
+            return tls != nullptr && !tls->is_established();
+        }
+
         DoorSession& session;
+        std::unique_ptr<TlsSession> tls;  ///< null: what comes is as it is
         Input input;
         Output output;
         std::size_t held = 0;        ///< as it is counted in the service
@@ -168,8 +175,11 @@ class Door {
     void watch_newcomers(bool watches) noexcept;
     void accept_some();
     void serve(Connection& connection, std::uint32_t events);
+    /// True: it is done.
+    [[nodiscard]] bool shake_hands(Connection& connection);
+    [[nodiscard]] bool has_more(const Connection& connection, std::uint32_t events) const noexcept;
     [[nodiscard]] bool send(Connection& connection, Output& output) noexcept;
-    void receive(Connection& connection);
+    void receive(Connection& connection, TlsSession::From from);
     /// Carries out the requests in `data`, and sends the answers. How many bytes these were.
     [[nodiscard]] std::size_t carry_out_all(Connection& connection, std::string_view data);
     [[nodiscard]] bool is_too_much(const Connection& connection, std::size_t unsent) const noexcept;
@@ -177,6 +187,7 @@ class Door {
     void go_on(Connection& connection);
     void pause(Connection& connection) noexcept;
     void settle(Connection& connection);
+    void watch(Connection& connection, std::uint32_t interest) noexcept;
     void close(Connection& connection, std::uint64_t DoorStats::*why = nullptr) noexcept;
     void tick() noexcept;
     void set_timer() noexcept;
@@ -190,6 +201,7 @@ class Door {
     bool watches_newcomers_ = false;
     bool is_timed_ = false;
     std::size_t paused_ = 0;
+    std::size_t shaking_hands_ = 0;
     std::vector<std::unique_ptr<Connection>> connections_;
     std::vector<std::unique_ptr<Connection>> buried_;  ///< closed in this look
     std::unique_ptr<char[]> received_;

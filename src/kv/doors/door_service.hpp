@@ -12,8 +12,11 @@
 #include "millrace/base/clock.hpp"
 #include "millrace/kv/doors.hpp"
 #include "millrace/kv/store.hpp"
+#include "saves.hpp"
 
 namespace millrace::kv {
+
+class TlsIdentity;
 
 /// Of all doors of a server together: what DoorOptions limits.
 struct DoorCrowd {
@@ -39,6 +42,7 @@ struct DoorService {
     Gate& gate;
     DoorCrowd& crowd;
     const DoorOptions options;
+    const TlsIdentity* identity = nullptr;  ///< null: without TLS
     const base::Clock::time_point began = base::Clock::now();
     /// Read once, so that a time that was set comes back as it was whatever becomes of the
     /// system's.
@@ -51,8 +55,7 @@ struct DoorService {
     /// Called by any of the server's threads.
     std::function<void()> note_expiring;  ///< an item that expires was set
     std::function<DoorStats()> stats;
-    /// Writes a snapshot, and throws Error where it cannot; none: there is no file for it.
-    std::function<void()> save;
+    Saves* saves = nullptr;  ///< its server's; never null once it serves
 };
 
 }  // namespace millrace::kv

@@ -22,6 +22,7 @@ DoorStats OpenDoors::One::stats() const noexcept {
 }
 
 OpenDoors::OpenDoors(Store& store, Gate& gate, const DoorOptions& options) {
+    if (options.tls) identity_.emplace(*options.tls);
     if (options.resp) open_resp(store, gate, options);
     if (options.memcached) open_memcached(store, gate, options);
 }
@@ -31,6 +32,7 @@ OpenDoors::~OpenDoors() = default;
 void OpenDoors::open_resp(Store& store, Gate& gate, const DoorOptions& options) {
     auto made = std::make_unique<RespService>(store, gate, crowd_, options);
     RespService& service = *made;
+    service.identity = identity_ ? &*identity_ : nullptr;
     auto one = std::make_unique<One>(*options.resp, std::move(made));
     service.each_session = [&door = *one](FunctionRef<void(const RespSession&)> visit) {
         for (const auto& part : door.parts) static_cast<RespDoor&>(*part).each_session(visit);
@@ -44,6 +46,7 @@ void OpenDoors::open_resp(Store& store, Gate& gate, const DoorOptions& options) 
 void OpenDoors::open_memcached(Store& store, Gate& gate, const DoorOptions& options) {
     auto made = std::make_unique<MemcachedService>(store, gate, crowd_, options);
     MemcachedService& service = *made;
+    service.identity = identity_ ? &*identity_ : nullptr;
     auto one = std::make_unique<One>(*options.memcached, std::move(made));
     for (std::size_t thread = 0; thread < gate.threads(); ++thread) {
         one->parts.push_back(std::make_unique<MemcachedDoor>(service, one->listener, thread));
@@ -51,12 +54,11 @@ void OpenDoors::open_memcached(Store& store, Gate& gate, const DoorOptions& opti
     doors_[static_cast<std::size_t>(DoorKind::memcached)] = std::move(one);
 }
 
-void OpenDoors::call(const std::function<void()>& note_expiring,
-                     const std::function<void()>& save) {
+void OpenDoors::call(const std::function<void()>& note_expiring, Saves& saves) {
     for (const auto& one : doors_) {
         if (one == nullptr) continue;
         one->service->note_expiring = note_expiring;
-        one->service->save = save;
+        one->service->saves = &saves;
     }
 }
 

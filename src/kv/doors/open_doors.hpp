@@ -6,29 +6,32 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "doors/door.hpp"
 #include "doors/door_service.hpp"
+#include "doors/tls.hpp"
 #include "gate.hpp"
 #include "millrace/base/histogram.hpp"
 #include "millrace/connect/plain_listener.hpp"
 #include "millrace/kv/doors.hpp"
 #include "millrace/kv/store.hpp"
+#include "saves.hpp"
 
 namespace millrace::kv {
 
 /// Its counts are any thread's, as each Door's.
 class OpenDoors {
   public:
-    /// Throws Error as connect::PlainListener, and resource_exhausted.
+    /// Throws Error as connect::PlainListener and TlsIdentity, and resource_exhausted.
     OpenDoors(Store& store, Gate& gate, const DoorOptions& options);
     OpenDoors(const OpenDoors&) = delete;
     OpenDoors& operator=(const OpenDoors&) = delete;
     ~OpenDoors();
 
-    /// Before they serve: what they call as DoorService says.
-    void call(const std::function<void()>& note_expiring, const std::function<void()>& save);
+    /// Before they serve: what DoorService has besides.
+    void call(const std::function<void()>& note_expiring, Saves& saves);
     /// None: there is no door.
     [[nodiscard]] bool empty() const noexcept;
     /// Calls `visit(door)` with the parts of a thread.
@@ -62,6 +65,7 @@ class OpenDoors {
     void open_memcached(Store& store, Gate& gate, const DoorOptions& options);
 
     DoorCrowd crowd_;
+    std::optional<TlsIdentity> identity_;
     std::array<std::unique_ptr<One>, door_kinds> doors_;
 };
 

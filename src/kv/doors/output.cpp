@@ -4,11 +4,15 @@
 
 #include <cerrno>
 
+#include "doors/tls.hpp"
+
 namespace millrace::kv {
 
-Output::Sent Output::send(int socket, std::uint64_t& count) noexcept {
+Output::Sent Output::send(int socket, TlsSession* tls, std::uint64_t& count) noexcept {
     while (unsent() != 0) {
-        const ssize_t took = ::send(socket, bytes_.data() + sent_, unsent(), MSG_NOSIGNAL);
+        const char* const from = bytes_.data() + sent_;
+        const ssize_t took = tls == nullptr ? ::send(socket, from, unsent(), MSG_NOSIGNAL)
+                                            : tls->send({from, unsent()});
         if (took < 0) {
             if (errno == EINTR) continue;
             return errno == EAGAIN || errno == EWOULDBLOCK ? Sent::some : Sent::nothing;

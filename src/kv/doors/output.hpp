@@ -1,4 +1,4 @@
-// Answers on their way into a socket. Used by the RESP door.
+// Answers on their way into a socket. Used by doors.
 #pragma once
 
 #include <cstddef>
@@ -7,6 +7,8 @@
 #include <utility>
 
 namespace millrace::kv {
+
+class TlsSession;
 
 class Output {
   public:
@@ -21,8 +23,9 @@ class Output {
         some,     ///< or nothing: the peer has to read first
         nothing,  ///< any more: the connection has ended
     };
-    /// As much as the socket takes; never blocks. Adds to `count` what that was.
-    [[nodiscard]] Sent send(int socket, std::uint64_t& count) noexcept;
+    /// As much as the socket takes, by `tls` if it is not null; never blocks. Adds to `count` what
+    /// that was.
+    [[nodiscard]] Sent send(int socket, TlsSession* tls, std::uint64_t& count) noexcept;
     /// Takes over what another one has not sent, which keeps its memory.
     void take_rest_of(Output& other) {
         bytes_.assign(other.bytes_, other.sent_);

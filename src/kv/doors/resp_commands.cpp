@@ -21,17 +21,24 @@ constexpr std::uint32_t for_strangers =
     resp_noscript | always_fast | resp_no_auth | resp_allow_busy | resp_at_once;
 constexpr std::uint32_t in_transactions = resp_noscript | always | resp_at_once;
 
+constexpr std::uint32_t of_nodes = resp_admin | resp_stale | resp_dangerous;
+
 constexpr std::string_view str = "string";
 constexpr std::string_view gen = "generic";
 constexpr std::string_view con = "connection";
 constexpr std::string_view srv = "server";
 constexpr std::string_view tra = "transactions";
+constexpr std::string_view clu = "cluster";
 
 // By name, as binary search goes.
 constexpr RespCommand table[] = {
     {"append", 3, writes_fast, 1, 1, 1, str, "2.0.0", "Puts bytes behind a value", resp::append},
+    {"asking", 1, resp_fast, 0, 0, 0, con, "3.0.0", "Changes nothing: no slot is on its way",
+     resp::agree},
     {"auth", -2, for_strangers & ~resp_at_once, 0, 0, 0, con, "1.0.0", "Says the password",
      resp::auth},
+    {"bgsave", -1, resp_admin | resp_noscript | resp_dangerous, 0, 0, 0, srv, "1.0.0",
+     "Writes a snapshot while everybody is served", resp::bgsave},
     {"client", -2, resp_nested, 0, 0, 0, con, "2.4.0", "What concerns connections", nullptr},
     {"client|getname", 2, resp_noscript | always, 0, 0, 0, con, "2.6.9",
      "Tells the connection's name", resp::client_getname},
@@ -49,6 +56,31 @@ constexpr RespCommand table[] = {
      resp::client_setname},
     {"client|tracking", -3, resp_noscript | always, 0, 0, 0, con, "6.0.0",
      "Is refused: nobody is told of changes", resp::client_tracking},
+    {"cluster", -2, resp_nested, 0, 0, 0, clu, "3.0.0", "What concerns clusters", nullptr},
+    {"cluster|count-failure-reports", 3, of_nodes, 0, 0, 0, clu, "3.0.0",
+     "Tells that nobody takes a node for dead", resp::cluster_failure_reports},
+    {"cluster|countkeysinslot", 3, resp_stale, 0, 0, 0, clu, "3.0.0", "Counts the keys of a slot",
+     resp::cluster_countkeysinslot},
+    {"cluster|getkeysinslot", 4, resp_stale, 0, 0, 0, clu, "3.0.0", "Tells keys of a slot",
+     resp::cluster_getkeysinslot},
+    {"cluster|info", 2, resp_stale, 0, 0, 0, clu, "3.0.0", "Tells how the cluster is",
+     resp::cluster_info},
+    {"cluster|keyslot", 3, resp_stale, 0, 0, 0, clu, "3.0.0", "Tells the slot of a key",
+     resp::cluster_keyslot},
+    {"cluster|links", 2, resp_stale, 0, 0, 0, clu, "7.0.0", "Tells of no other node",
+     resp::cluster_links},
+    {"cluster|myid", 2, resp_stale, 0, 0, 0, clu, "3.0.0", "Tells the name of this node",
+     resp::cluster_myid},
+    {"cluster|nodes", 2, resp_stale, 0, 0, 0, clu, "3.0.0", "Tells of this node",
+     resp::cluster_nodes},
+    {"cluster|replicas", 3, of_nodes, 0, 0, 0, clu, "5.0.0", "Tells that a node has no replica",
+     resp::cluster_replicas},
+    {"cluster|shards", 2, resp_stale, 0, 0, 0, clu, "7.0.0", "Tells who has which slots",
+     resp::cluster_shards},
+    {"cluster|slaves", 3, of_nodes, 0, 0, 0, clu, "3.0.0", "Tells that a node has no replica",
+     resp::cluster_replicas},
+    {"cluster|slots", 2, resp_stale, 0, 0, 0, clu, "3.0.0", "Tells who has which slots",
+     resp::cluster_slots},
     {"command", -1, always | resp_nested, 0, 0, 0, srv, "2.8.13", "Tells of all commands",
      resp::command},
     {"command|count", 2, always, 0, 0, 0, srv, "2.8.13", "Tells how many commands there are",
@@ -104,6 +136,8 @@ constexpr RespCommand table[] = {
     {"info", -1, always | resp_dangerous, 0, 0, 0, srv, "1.0.0", "Tells of the server", resp::info},
     {"keys", 2, resp_readonly | resp_dangerous | resp_alone, 0, 0, 0, gen, "1.0.0",
      "Tells all keys of a pattern", resp::keys},
+    {"lastsave", 1, resp_admin | always_fast | resp_dangerous, 0, 0, 0, srv, "1.0.0",
+     "Tells when a snapshot was written last", resp::lastsave},
     {"memory", -2, resp_nested, 0, 0, 0, srv, "4.0.0", "What concerns memory", nullptr},
     {"memory|usage", -3, resp_readonly, 2, 2, 1, srv, "4.0.0", "Tells what an item takes",
      resp::memory_usage},
@@ -132,6 +166,10 @@ constexpr RespCommand table[] = {
      resp::pttl},
     {"quit", -1, for_strangers, 0, 0, 0, con, "1.0.0", "Ends the connection", resp::quit},
     {"randomkey", 1, resp_readonly, 0, 0, 0, gen, "1.0.0", "Tells some key", resp::randomkey},
+    {"readonly", 1, always_fast, 0, 0, 0, con, "3.0.0", "Changes nothing: there are no replicas",
+     resp::agree},
+    {"readwrite", 1, always_fast, 0, 0, 0, con, "3.0.0", "Changes nothing: there are no replicas",
+     resp::agree},
     {"rename", 3, resp_write, 1, 2, 1, gen, "1.0.0", "Gives an item another key", resp::rename},
     {"renamenx", 3, resp_write | resp_fast, 1, 2, 1, gen, "1.0.0",
      "Gives an item another key, if that is free", resp::renamenx},
@@ -161,27 +199,27 @@ static_assert(std::ranges::is_sorted(table, {}, &RespCommand::name));
 
 /// What Redis has besides plain strings: these commands say so, and are not unknown.
 constexpr std::string_view of_more_than_strings[] = {
-    "acl",          "bitcount",     "bitfield",     "bitop",        "bitpos",       "blmove",
-    "blmpop",       "blpop",        "brpop",        "brpoplpush",   "bzmpop",       "bzpopmax",
-    "bzpopmin",     "eval",         "evalsha",      "fcall",        "function",     "geoadd",
-    "geodist",      "geohash",      "geopos",       "georadius",    "geosearch",    "getbit",
-    "hdel",         "hexists",      "hget",         "hgetall",      "hincrby",      "hincrbyfloat",
-    "hkeys",        "hlen",         "hmget",        "hmset",        "hrandfield",   "hscan",
-    "hset",         "hsetnx",       "hstrlen",      "hvals",        "lcs",          "lindex",
-    "linsert",      "llen",         "lmove",        "lmpop",        "lpop",         "lpos",
-    "lpush",        "lpushx",       "lrange",       "lrem",         "lset",         "ltrim",
-    "pfadd",        "pfcount",      "pfmerge",      "psubscribe",   "publish",      "pubsub",
-    "punsubscribe", "role",         "rpop",         "rpoplpush",    "rpush",        "rpushx",
-    "sadd",         "scard",        "script",       "sdiff",        "sdiffstore",   "setbit",
-    "sinter",       "sintercard",   "sinterstore",  "sismember",    "smembers",     "smismember",
-    "smove",        "sort",         "spop",         "srandmember",  "srem",         "sscan",
-    "subscribe",    "sunion",       "sunionstore",  "unsubscribe",  "wait",         "xack",
-    "xadd",         "xautoclaim",   "xclaim",       "xdel",         "xgroup",       "xinfo",
-    "xlen",         "xpending",     "xrange",       "xread",        "xreadgroup",   "xrevrange",
-    "xtrim",        "zadd",         "zcard",        "zcount",       "zdiff",        "zdiffstore",
-    "zincrby",      "zinter",       "zinterstore",  "zlexcount",    "zmpop",        "zmscore",
-    "zpopmax",      "zpopmin",      "zrandmember",  "zrange",       "zrangebyscore","zrangestore",
-    "zrank",        "zrem",         "zrevrange",    "zrevrank",     "zscan",        "zscore",
+    "acl",          "bitcount",   "bitfield",    "bitop",       "bitpos",        "blmove",
+    "blmpop",       "blpop",      "brpop",       "brpoplpush",  "bzmpop",        "bzpopmax",
+    "bzpopmin",     "eval",       "evalsha",     "fcall",       "function",      "geoadd",
+    "geodist",      "geohash",    "geopos",      "georadius",   "geosearch",     "getbit",
+    "hdel",         "hexists",    "hget",        "hgetall",     "hincrby",       "hincrbyfloat",
+    "hkeys",        "hlen",       "hmget",       "hmset",       "hrandfield",    "hscan",
+    "hset",         "hsetnx",     "hstrlen",     "hvals",       "lcs",           "lindex",
+    "linsert",      "llen",       "lmove",       "lmpop",       "lpop",          "lpos",
+    "lpush",        "lpushx",     "lrange",      "lrem",        "lset",          "ltrim",
+    "pfadd",        "pfcount",    "pfmerge",     "psubscribe",  "publish",       "pubsub",
+    "punsubscribe", "role",       "rpop",        "rpoplpush",   "rpush",         "rpushx",
+    "sadd",         "scard",      "script",      "sdiff",       "sdiffstore",    "setbit",
+    "sinter",       "sintercard", "sinterstore", "sismember",   "smembers",      "smismember",
+    "smove",        "sort",       "spop",        "srandmember", "srem",          "sscan",
+    "subscribe",    "sunion",     "sunionstore", "unsubscribe", "wait",          "xack",
+    "xadd",         "xautoclaim", "xclaim",      "xdel",        "xgroup",        "xinfo",
+    "xlen",         "xpending",   "xrange",      "xread",       "xreadgroup",    "xrevrange",
+    "xtrim",        "zadd",       "zcard",       "zcount",      "zdiff",         "zdiffstore",
+    "zincrby",      "zinter",     "zinterstore", "zlexcount",   "zmpop",         "zmscore",
+    "zpopmax",      "zpopmin",    "zrandmember", "zrange",      "zrangebyscore", "zrangestore",
+    "zrank",        "zrem",       "zrevrange",   "zrevrank",    "zscan",         "zscore",
     "zunion",       "zunionstore"};
 static_assert(std::ranges::is_sorted(of_more_than_strings));
 

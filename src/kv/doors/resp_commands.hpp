@@ -177,8 +177,23 @@ void command_getkeys(RespCall& call);
 void config_get(RespCall& call);
 void info(RespCall& call);
 void save(RespCall& call);
+void bgsave(RespCall& call);
+void lastsave(RespCall& call);
 void time(RespCall& call);
 void debug(RespCall& call);
+// Clusters.
+void agree(RespCall& call);  ///< to what changes nothing here
+void cluster_countkeysinslot(RespCall& call);
+void cluster_failure_reports(RespCall& call);
+void cluster_getkeysinslot(RespCall& call);
+void cluster_info(RespCall& call);
+void cluster_keyslot(RespCall& call);
+void cluster_links(RespCall& call);
+void cluster_myid(RespCall& call);
+void cluster_nodes(RespCall& call);
+void cluster_replicas(RespCall& call);
+void cluster_shards(RespCall& call);
+void cluster_slots(RespCall& call);
 // Transactions.
 void multi(RespCall& call);
 void exec(RespCall& call);

@@ -47,7 +47,7 @@ std::vector<std::string> categories_of(const RespCommand& command) {
         all.emplace_back("@keyspace");
     else if (command.group == "transactions")
         all.emplace_back("@transaction");
-    else if (command.group != "server")
+    else if (command.group != "server" && command.group != "cluster")
         all.push_back(fmt::format("@{}", command.group));
     return all;
 }
@@ -172,8 +172,15 @@ constexpr Section sections[] = {
                             options.when_full == WhenFull::evict ? "allkeys-lru" : "noeviction");
      }},
     {"persistence",
-     [](const RespService&) {
-         return std::string{"# Persistence\r\nloading:0\r\naof_enabled:0\r\n"};
+     [](const RespService& service) {
+         const SaveStats now = service.saves->stats();
+         const std::int64_t took =
+             now.written == 0 ? -1 : static_cast<std::int64_t>(now.took_ns / 1'000'000'000);
+         return fmt::format(
+             "# Persistence\r\nloading:0\r\nrdb_bgsave_in_progress:{}\r\nrdb_last_save_time:{}\r\n"
+             "rdb_last_bgsave_status:{}\r\nrdb_last_bgsave_time_sec:{}\r\nrdb_saves:{}\r\n"
+             "aof_enabled:0\r\n",
+             now.is_writing ? 1 : 0, now.last_at, now.has_failed ? "err" : "ok", took, now.written);
      }},
     {"stats",
      [](const RespService& service) {
@@ -191,8 +198,9 @@ constexpr Section sections[] = {
      [](const RespService&) {
          return std::string{"# Replication\r\nrole:master\r\nconnected_slaves:0\r\n"};
      }},
+    // Without this, clients of clusters do not come; redis_mode is for all others.
     {"cluster",
-     [](const RespService&) { return std::string{"# Cluster\r\ncluster_enabled:0\r\n"}; }},
+     [](const RespService&) { return std::string{"# Cluster\r\ncluster_enabled:1\r\n"}; }},
     {"keyspace", [](const RespService& service) {
          const std::uint64_t items = service.store.stats().items;
          return std::string{"# Keyspace\r\n"} +
@@ -292,17 +300,44 @@ void info(RespCall& call) {
     call.out.text(text);
 }
 
+namespace {
+
+/// False: there is none, and that is answered.
+bool has_snapshot_file(RespCall& call) {
+    if (call.service.saves->has_file()) return true;
+    call.out.error("ERR there is no file for it: start the server with --snapshot FILE");
+    return false;
+}
+
+constexpr std::string_view is_saving = "ERR Background save already in progress";
+
+}  // namespace
+
 void save(RespCall& call) {
-    if (!call.service.save) {
-        return call.out.error("ERR there is no file for it: start the server with --snapshot FILE");
-    }
+    if (!has_snapshot_file(call)) return;
+    if (call.service.saves->is_writing()) return call.out.error(is_saving);
     try {
-        call.service.save();
+        (void)call.service.saves->save();
     } catch (const base::Error& error) {
         return call.out.error(fmt::format("ERR {}", error.what()));
     }
     call.ok();
 }
+
+void bgsave(RespCall& call) {
+    const bool is_right =
+        call.words.size() == 1 || (call.words.size() == 2 && is_word(call.word(1), "schedule"));
+    if (!is_right) return call.syntax_error();
+    if (!has_snapshot_file(call)) return;
+    try {
+        if (!call.service.saves->begin()) return call.out.error(is_saving);
+    } catch (const base::Error& error) {
+        return call.out.error(fmt::format("ERR {}", error.what()));
+    }
+    call.out.word("Background saving started");
+}
+
+void lastsave(RespCall& call) { call.out.integer(call.service.saves->stats().last_at); }
 
 void time(RespCall& call) {
     timeval now{};
