@@ -21,7 +21,8 @@
 #include <utility>
 #include <vector>
 
-#include "millrace/flow/aggregate.hpp"
+#include "millrace/flow/aggregating.hpp"
+#include "millrace/flow/conflating.hpp"
 #include "millrace/flow/consumer.hpp"
 #include "millrace/flow/fan_in.hpp"
 #include "millrace/flow/fan_out.hpp"
@@ -30,6 +31,7 @@
 #include "millrace/flow/producer.hpp"
 #include "millrace/flow/replicate.hpp"
 #include "millrace/flow/shared.hpp"
+#include "millrace/flow/windowed.hpp"
 #include "millrace/message/channel.hpp"
 #include "millrace/stream/socket.hpp"
 
@@ -94,14 +96,22 @@ struct Ends {
     std::optional<In> in;
 };
 
+/// But for what is sent and received.
 template <class Out, class In>
-Pair pair_of(std::shared_ptr<Ends<Out, In>> ends) {
-    return {.send = [ends](std::uint64_t number) { return ends->out->try_enqueue(number); },
-            .receive = [ends](std::uint64_t& number) { return ends->in->try_dequeue(number); },
+Pair ends_of(const std::shared_ptr<Ends<Out, In>>& ends) {
+    return {.send = {},
+            .receive = {},
             .close = [ends](const Deadline& deadline) { return ends->out->close(deadline); },
             .drop = [ends] { ends->out.reset(); },
             .close_other = [ends] { ends->in->close(); },
             .drop_other = [ends] { ends->in.reset(); }};
+}
+template <class Out, class In>
+Pair pair_of(std::shared_ptr<Ends<Out, In>> ends) {
+    Pair pair = ends_of(ends);
+    pair.send = [ends](std::uint64_t number) { return ends->out->try_enqueue(number); };
+    pair.receive = [ends](std::uint64_t& number) { return ends->in->try_dequeue(number); };
+    return pair;
 }
 bool stores(const std::string& explained) {
     return explained.find("carrier: store") != std::string::npos;
@@ -137,17 +147,58 @@ Pair shared(Carrier carrier) {
     });
 }
 
-struct NeverOne {
-    bool operator()(Number&, const Number&) const { return false; }
-};
-Pair combining(Carrier carrier) {
-    using Out = flow::CombiningProducer<Number, NeverOne>;
+/// Each number is a key of its own, so that none becomes a part of another.
+Pair conflating(Carrier carrier) {
+    using Out = flow::ConflatingProducer<flow::Producer<Number>, std::identity>;
     Pair pair =
         to_consumer<Out, flow::Consumer<Number>>(carrier, [&](const connect::Address& address) {
-            return Out{flow::Producer<Number>::connect(address, small(carrier), soon())};
+            return Out{
+                flow::Producer<Number>::connect(address, small(carrier), soon()), {}, {.keys = 3}};
         });
-    pair.delivers_at_once = false;  // one item waits in the producer
+    pair.delivers_at_once = false;  // some items wait in the producer
     return pair;
+}
+
+/// Of a producer whose results have the number as their key, and come from one value each.
+template <class Out>
+Pair results(Carrier carrier, const std::function<Out(flow::Producer<typename Out::Item>)>& make) {
+    using Item = typename Out::Item;
+    auto listener = flow::Listener::listen(fresh_address(), small(carrier));
+    auto ends = std::make_shared<Ends<Out, flow::Consumer<Item>>>(
+        [&] {
+            return make(flow::Producer<Item>::connect(listener.address(), small(carrier), soon()));
+        },
+        [&] { return flow::Consumer<Item>::accept(listener, soon()); });
+    Pair pair = ends_of(ends);
+    pair.delivers_at_once = stores(ends->in->explain());
+    pair.send = [ends](std::uint64_t number) { return ends->out->try_enqueue(number, number); };
+    pair.receive = [ends](std::uint64_t& number) {
+        Item item;
+        const Status status = ends->in->try_dequeue(item);
+        if (status == Status::ok) number = item.key;
+        return status;
+    };
+    return pair;
+}
+
+Pair aggregating(Carrier carrier) {
+    using Out = flow::AggregatingProducer<
+        flow::Producer<flow::Keyed<std::uint64_t, flow::Sum<std::uint64_t>>>>;
+    // Some results wait in the producer, where others might join them.
+    Pair pair = results<Out>(carrier, [](auto queue) {
+        return Out{std::move(queue), {.keys = 3, .items = 1}};
+    });
+    pair.delivers_at_once = false;
+    return pair;
+}
+
+Pair windowed(Carrier carrier) {
+    using Out = flow::WindowedProducer<
+        flow::Producer<flow::Windowed<std::uint64_t, flow::Sum<std::uint64_t>>>>;
+    // Each value is a window.
+    return results<Out>(carrier, [](auto queue) {
+        return Out{std::move(queue), flow::Window::tumbling_items(1), {.keys = 64}};
+    });
 }
 
 Pair fan_out(Carrier carrier) {
@@ -284,12 +335,14 @@ constexpr ring::Design sent{.data = ring::DataFlow::push2,
                             .transfer = ring::TransferNotification::event,
                             .space = ring::SpaceNotification::push};
 
-const std::array<Made, 13> abstractions{{{"queue_design_1", queue<ring::design_1>},
+const std::array<Made, 15> abstractions{{{"queue_design_1", queue<ring::design_1>},
                                          {"queue_design_2", queue<ring::design_2>},
                                          {"queue_pulled", queue<pulled>},
                                          {"queue_sent", queue<sent>},
                                          {"shared", shared},
-                                         {"combining", combining},
+                                         {"conflating", conflating},
+                                         {"aggregating", aggregating},
+                                         {"windowed", windowed},
                                          {"fan_out", fan_out},
                                          {"replicator", replicator},
                                          {"fan_in", fan_in},

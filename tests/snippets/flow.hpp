@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -13,7 +14,9 @@
 
 #include "millrace/base/coroutine.hpp"
 #include "millrace/flow/aggregate.hpp"
+#include "millrace/flow/aggregating.hpp"
 #include "millrace/flow/any.hpp"
+#include "millrace/flow/conflating.hpp"
 #include "millrace/flow/consumer.hpp"
 #include "millrace/flow/coroutine.hpp"
 #include "millrace/flow/fan_in.hpp"
@@ -24,6 +27,7 @@
 #include "millrace/flow/producer.hpp"
 #include "millrace/flow/replicate.hpp"
 #include "millrace/flow/shared.hpp"
+#include "millrace/flow/windowed.hpp"
 #include "words.hpp"
 
 struct Item {
@@ -34,8 +38,11 @@ using Event = Item;
 using Entry = Item;
 using Quote = Item;
 using Job = Item;
-using Price = Item;
+struct Price {
+    std::uint32_t instrument;
+};
 struct Sale {
+    std::uint32_t article;
     long amount;
 };
 namespace app {
@@ -53,16 +60,25 @@ extern Item item;
 extern Item event;
 extern Item entry;
 extern Item quote;
-extern Item price;
+extern Price price;
 extern Status status;
 extern Item job;
 extern Item row;
 extern long total;
 extern Sale newest;
+extern Sale sale;
 extern std::uint64_t passed_over;
 extern std::uint32_t instrument;
+extern std::uint32_t host;
 extern std::uint32_t M;
 extern flow::Consumer<Sale> sales;
+extern flow::Producer<Sale> till;
+extern flow::Producer<Price> feed;
+extern flow::Producer<flow::Keyed<std::uint32_t, flow::Sum<long>>> queue;
+extern flow::Sum<double> other;
+extern flow::Keyed<std::uint32_t, flow::Sum<long>> part;
+extern flow::Consumer<flow::Keyed<std::uint32_t, flow::Sum<long>>> parts;
+extern std::map<std::uint32_t, flow::Sum<long>> all;
 extern flow::Consumer<Item> consumer;
 extern std::array<Item, 100> table;
 extern std::span<const Row* const> rows;
