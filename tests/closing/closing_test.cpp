@@ -27,6 +27,7 @@
 #include "millrace/flow/fan_in.hpp"
 #include "millrace/flow/fan_out.hpp"
 #include "millrace/flow/latest.hpp"
+#include "millrace/flow/merge.hpp"
 #include "millrace/flow/priority.hpp"
 #include "millrace/flow/producer.hpp"
 #include "millrace/flow/replicate.hpp"
@@ -220,9 +221,9 @@ Pair replicator(Carrier carrier) {
     return pair;
 }
 
-using In = flow::FanIn<Number>;
-
-Pair fan_in(Carrier carrier) {
+/// Of a structure that takes from many.
+template <class In>
+Pair many_to_one(Carrier carrier) {
     using Out = flow::Producer<Number>;
     auto fan = In::listen(fresh_address(), {.queue = small(carrier), .expected = 1});
     const connect::Address address = fan.address();
@@ -335,21 +336,23 @@ constexpr ring::Design sent{.data = ring::DataFlow::push2,
                             .transfer = ring::TransferNotification::event,
                             .space = ring::SpaceNotification::push};
 
-const std::array<Made, 15> abstractions{{{"queue_design_1", queue<ring::design_1>},
-                                         {"queue_design_2", queue<ring::design_2>},
-                                         {"queue_pulled", queue<pulled>},
-                                         {"queue_sent", queue<sent>},
-                                         {"shared", shared},
-                                         {"conflating", conflating},
-                                         {"aggregating", aggregating},
-                                         {"windowed", windowed},
-                                         {"fan_out", fan_out},
-                                         {"replicator", replicator},
-                                         {"fan_in", fan_in},
-                                         {"latest", latest},
-                                         {"channel", channel},
-                                         {"stream_dynamic", byte_stream<stream::Mode::dynamic>},
-                                         {"stream_indirect", byte_stream<stream::Mode::indirect>}}};
+const std::array<Made, 16> abstractions{
+    {{"queue_design_1", queue<ring::design_1>},
+     {"queue_design_2", queue<ring::design_2>},
+     {"queue_pulled", queue<pulled>},
+     {"queue_sent", queue<sent>},
+     {"shared", shared},
+     {"conflating", conflating},
+     {"aggregating", aggregating},
+     {"windowed", windowed},
+     {"fan_out", fan_out},
+     {"replicator", replicator},
+     {"fan_in", many_to_one<flow::FanIn<Number>>},
+     {"merge", many_to_one<flow::Merge<Number, std::identity{}>>},
+     {"latest", latest},
+     {"channel", channel},
+     {"stream_dynamic", byte_stream<stream::Mode::dynamic>},
+     {"stream_indirect", byte_stream<stream::Mode::indirect>}}};
 
 // ---- the contract
 

@@ -23,6 +23,7 @@
 #include "millrace/flow/fan_out.hpp"
 #include "millrace/flow/item_name.hpp"
 #include "millrace/flow/latest.hpp"
+#include "millrace/flow/merge.hpp"
 #include "millrace/flow/priority.hpp"
 #include "millrace/flow/producer.hpp"
 #include "millrace/flow/replicate.hpp"
@@ -34,7 +35,10 @@ struct Item {
     int key;
 };
 using Row = Item;
-using Event = Item;
+struct Event {
+    int key;
+    long time;
+};
 using Entry = Item;
 using Quote = Item;
 using Job = Item;
@@ -57,7 +61,7 @@ struct Order {
 }  // namespace shop
 
 extern Item item;
-extern Item event;
+extern Event event;
 extern Item entry;
 extern Item quote;
 extern Price price;
@@ -84,5 +88,5 @@ extern std::array<Item, 100> table;
 extern std::span<const Row* const> rows;
 extern connect::Address my_address;
 extern std::vector<connect::Address> addresses;
-void use(const Item& item);
-void use(const Item& item, const auto& label);
+void use(const auto& item);
+void use(const auto& item, const auto& label);
