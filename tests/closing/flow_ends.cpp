@@ -1,21 +1,25 @@
 // Flow queues, and what consists of them.
 #include <array>
+#include <functional>
 #include <future>
 #include <memory>
 #include <thread>
 #include <utility>
 
 #include "ends.hpp"
-#include "millrace/flow/aggregate.hpp"
+#include "millrace/flow/aggregating.hpp"
 #include "millrace/flow/any.hpp"
+#include "millrace/flow/conflating.hpp"
 #include "millrace/flow/consumer.hpp"
 #include "millrace/flow/fan_in.hpp"
 #include "millrace/flow/fan_out.hpp"
 #include "millrace/flow/latest.hpp"
+#include "millrace/flow/merge.hpp"
 #include "millrace/flow/priority.hpp"
 #include "millrace/flow/producer.hpp"
 #include "millrace/flow/replicate.hpp"
 #include "millrace/flow/shared.hpp"
+#include "millrace/flow/windowed.hpp"
 
 namespace millrace::closing {
 namespace {
@@ -29,14 +33,22 @@ flow::Options small(Carrier carrier) {
     return options;
 }
 
+/// But for what is sent and received.
 template <class Out, class In>
-Pair pair_of(std::shared_ptr<Ends<Out, In>> ends) {
-    return {.send = [ends](std::uint64_t number) { return ends->out->try_enqueue(number); },
-            .receive = [ends](std::uint64_t& number) { return ends->in->try_dequeue(number); },
+Pair ends_of(const std::shared_ptr<Ends<Out, In>>& ends) {
+    return {.send = {},
+            .receive = {},
             .close = [ends](const Deadline& deadline) { return ends->out->close(deadline); },
             .drop = [ends] { ends->out.reset(); },
             .close_other = [ends] { ends->in->close(); },
             .drop_other = [ends] { ends->in.reset(); }};
+}
+template <class Out, class In>
+Pair pair_of(std::shared_ptr<Ends<Out, In>> ends) {
+    Pair pair = ends_of(ends);
+    pair.send = [ends](std::uint64_t number) { return ends->out->try_enqueue(number); };
+    pair.receive = [ends](std::uint64_t& number) { return ends->in->try_dequeue(number); };
+    return pair;
 }
 bool stores(const std::string& explained) {
     return explained.find("carrier: store") != std::string::npos;
@@ -78,17 +90,58 @@ Pair shared(Carrier carrier) {
     });
 }
 
-struct NeverOne {
-    bool operator()(Number&, const Number&) const { return false; }
-};
-Pair combining(Carrier carrier) {
-    using Out = flow::CombiningProducer<Number, NeverOne>;
+/// Each number is a key of its own, so that none becomes a part of another.
+Pair conflating(Carrier carrier) {
+    using Out = flow::ConflatingProducer<flow::Producer<Number>, std::identity>;
     Pair pair =
         to_consumer<Out, flow::Consumer<Number>>(carrier, [&](const connect::Address& address) {
-            return Out{flow::Producer<Number>::connect(address, small(carrier), soon())};
+            return Out{
+                flow::Producer<Number>::connect(address, small(carrier), soon()), {}, {.keys = 3}};
         });
-    pair.delivers_at_once = false;  // one item waits in the producer
+    pair.delivers_at_once = false;  // some items wait in the producer
     return pair;
+}
+
+/// Of a producer whose results have the number as their key, and come from one value each.
+template <class Out>
+Pair results(Carrier carrier, const std::function<Out(flow::Producer<typename Out::Item>)>& make) {
+    using Item = typename Out::Item;
+    auto listener = flow::Listener::listen(fresh_address(), small(carrier));
+    auto ends = std::make_shared<Ends<Out, flow::Consumer<Item>>>(
+        [&] {
+            return make(flow::Producer<Item>::connect(listener.address(), small(carrier), soon()));
+        },
+        [&] { return flow::Consumer<Item>::accept(listener, soon()); });
+    Pair pair = ends_of(ends);
+    pair.delivers_at_once = stores(ends->in->explain());
+    pair.send = [ends](std::uint64_t number) { return ends->out->try_enqueue(number, number); };
+    pair.receive = [ends](std::uint64_t& number) {
+        Item item;
+        const Status status = ends->in->try_dequeue(item);
+        if (status == Status::ok) number = item.key;
+        return status;
+    };
+    return pair;
+}
+
+Pair aggregating(Carrier carrier) {
+    using Out = flow::AggregatingProducer<
+        flow::Producer<flow::Keyed<std::uint64_t, flow::Sum<std::uint64_t>>>>;
+    // Some results wait in the producer, where others might join them.
+    Pair pair = results<Out>(carrier, [](auto queue) {
+        return Out{std::move(queue), {.keys = 3, .items = 1}};
+    });
+    pair.delivers_at_once = false;
+    return pair;
+}
+
+Pair windowed(Carrier carrier) {
+    using Out = flow::WindowedProducer<
+        flow::Producer<flow::Windowed<std::uint64_t, flow::Sum<std::uint64_t>>>>;
+    // Each value is a window.
+    return results<Out>(carrier, [](auto queue) {
+        return Out{std::move(queue), flow::Window::tumbling_items(1), {.keys = 64}};
+    });
 }
 
 Pair fan_out(Carrier carrier) {
@@ -110,11 +163,10 @@ Pair replicator(Carrier carrier) {
     return pair;
 }
 
-using In = flow::FanIn<Number>;
-
-/// `connect(address)`: the producer that the fan expects.
-template <class Out, class Connect>
-std::shared_ptr<Ends<Out, In>> to_fan(const flow::FanInOptions& options, Connect&& connect) {
+/// Of a structure that takes from many. `connect(address)`: the producer that it expects.
+template <class Out, class In, class Connect>
+std::shared_ptr<Ends<Out, In>> to_one_of_many(const flow::FanInOptions& options,
+                                              Connect&& connect) {
     auto fan = In::listen(fresh_address(), options);
     const connect::Address address = fan.address();
     std::promise<Out> connected;
@@ -127,29 +179,26 @@ std::shared_ptr<Ends<Out, In>> to_fan(const flow::FanInOptions& options, Connect
                                            [&] { return std::move(fan); });
 }
 /// Its flow is closed when all have left; how each has, it says by on_change.
-template <class Out>
-Pair pair_of_fan(const std::shared_ptr<Ends<Out, In>>& ends) {
+template <class Out, class In>
+Pair pair_of_many(const std::shared_ptr<Ends<Out, In>>& ends) {
     auto how = std::make_shared<Status>(Status::ok);
     ends->in->on_change([how](const flow::FanInSource&, Status status) { *how = status; });
-    return {.send = {},
-            .receive =
-                [ends, how](std::uint64_t& number) {
-                    const Status status = ends->in->try_dequeue(number);
-                    return status == Status::closed ? *how : status;
-                },
-            .close = [ends](const Deadline& deadline) { return ends->out->close(deadline); },
-            .drop = [ends] { ends->out.reset(); },
-            .close_other = [ends] { ends->in->close(); },
-            .drop_other = [ends] { ends->in.reset(); }};
+    Pair pair = ends_of(ends);
+    pair.receive = [ends, how](std::uint64_t& number) {
+        const Status status = ends->in->try_dequeue(number);
+        return status == Status::closed ? *how : status;
+    };
+    return pair;
 }
 
-Pair fan_in(Carrier carrier) {
+template <class In>
+Pair many_to_one(Carrier carrier) {
     using Out = flow::Producer<Number>;
-    const auto ends =
-        to_fan<Out>({.queue = small(carrier), .expected = 1}, [&](const connect::Address& address) {
+    const auto ends = to_one_of_many<Out, In>(
+        {.queue = small(carrier), .expected = 1}, [&](const connect::Address& address) {
             return Out::connect(address, small(carrier), soon());
         });
-    Pair pair = pair_of_fan(ends);
+    Pair pair = pair_of_many(ends);
     pair.send = [ends](std::uint64_t number) { return ends->out->try_enqueue(number); };
     pair.delivers_at_once = stores(ends->out->explain());
     return pair;
@@ -157,11 +206,12 @@ Pair fan_in(Carrier carrier) {
 
 Pair priorities(Carrier carrier) {
     using Out = flow::PriorityProducer<Number>;
-    const auto ends = to_fan<Out>({.queue = small(carrier), .levels = 2, .expected = 1},
-                                  [&](const connect::Address& address) {
-                                      return Out::connect(address, 2, small(carrier), soon());
-                                  });
-    Pair pair = pair_of_fan(ends);
+    const auto ends = to_one_of_many<Out, flow::FanIn<Number>>(
+        {.queue = small(carrier), .levels = 2, .expected = 1},
+        [&](const connect::Address& address) {
+            return Out::connect(address, 2, small(carrier), soon());
+        });
+    Pair pair = pair_of_many(ends);
     pair.send = [ends](std::uint64_t number) { return ends->out->try_enqueue(1, number); };
     pair.delivers_at_once = stores(ends->out->level(1).explain());
     return pair;
@@ -200,10 +250,13 @@ std::vector<Made> flows() {
             {"queue_sent", queue<sent>},
             {"queue_of_any_design", any_queue},
             {"shared", shared},
-            {"combining", combining},
+            {"conflating", conflating},
+            {"aggregating", aggregating},
+            {"windowed", windowed},
             {"fan_out", fan_out},
             {"replicator", replicator},
-            {"fan_in", fan_in},
+            {"fan_in", many_to_one<flow::FanIn<Number>>},
+            {"merge", many_to_one<flow::Merge<Number, std::identity{}>>},
             {"priorities", priorities},
             {"latest", latest}};
 }

@@ -1,8 +1,8 @@
 // Structures with many ends, crossed with what happens to them: ends die, close, join, stop in the
 // middle of joining, and their owner forks. A table of structures and pairs of these events; each
 // row is played by seeded schedules, in which an item is sent, taken or something happens at each
-// step. Whatever happens to others, an end that lives sees its items whole, in order, without a gap,
-// and the owner's call neither waits nor throws.
+// step. Whatever happens to others, an end that lives sees its items whole, in order, without a
+// gap, and the owner's call neither waits nor throws.
 //
 // MILLRACE_TEST_SEED=N MILLRACE_TEST_ROUNDS=1 plays one schedule again.
 #include <gtest/gtest.h>
@@ -24,6 +24,7 @@
 #include "millrace/flow/consumer.hpp"
 #include "millrace/flow/fan_in.hpp"
 #include "millrace/flow/fan_out.hpp"
+#include "millrace/flow/merge.hpp"
 #include "millrace/flow/priority.hpp"
 #include "millrace/flow/replicate.hpp"
 #include "millrace/ring/terms.hpp"
@@ -38,6 +39,7 @@ using namespace flow::test;
 using flow::Consumer;
 using flow::FanIn;
 using flow::FanOut;
+using flow::Merge;
 using flow::PriorityProducer;
 using flow::Producer;
 using flow::Replicator;
@@ -141,8 +143,8 @@ class PlayedFanIn final : public Played {
         if (ends_.empty()) return;
         End& end = *some_of(ends_, random);
         const std::size_t level = random() % levels_;
-        const Status status = end.producer.try_enqueue(
-            level, Tagged::make(end.first + level, end.sent[level]));
+        const Status status =
+            end.producer.try_enqueue(level, Tagged::make(end.first + level, end.sent[level]));
         demand(status == Status::ok || status == Status::full, "a producer has lost its consumer");
         if (status == Status::ok) ++end.sent[level];
     }
@@ -184,9 +186,11 @@ class PlayedFanIn final : public Played {
     };
     void join() {
         const std::uint64_t joined = fan_in_->stats().joined;
-        auto producer = beside([&] { take(); }, [&] {
-            return PriorityProducer<Tagged>::connect(fan_in_->address(), levels_, small(), soon());
-        });
+        auto producer = beside([&] { take(); },
+                               [&] {
+                                   return PriorityProducer<Tagged>::connect(
+                                       fan_in_->address(), levels_, small(), soon());
+                               });
         const Deadline deadline = soon();
         while (fan_in_->stats().joined == joined && !deadline.expired()) take();
         demand(fan_in_->stats().joined == joined + 1, "a producer has joined, and is not counted");
@@ -196,9 +200,9 @@ class PlayedFanIn final : public Played {
     /// It counts as one that has come, and then died.
     void stall() {
         const std::uint64_t joined = fan_in_->stats().joined;
-        stalled_.push_back(beside([&] { take(); }, [&] {
-            return stalled_newcomer(fan_in_->address(), ring::Role::producer);
-        }));
+        stalled_.push_back(
+            beside([&] { take(); },
+                   [&] { return stalled_newcomer(fan_in_->address(), ring::Role::producer); }));
         const Deadline deadline = soon();
         while (fan_in_->stats().joined == joined && !deadline.expired()) take();
         ++dead_;
@@ -223,6 +227,103 @@ class PlayedFanIn final : public Played {
     std::uint64_t joins_ = 0, closes_ = 0, losses_ = 0;  ///< as the watcher was told
 };
 
+// --- N-1, in order
+
+/// Each item has a number that none before it had, whoever sent it.
+class PlayedMerge final : public Played {
+  public:
+    explicit PlayedMerge(bool accepts_beside) {
+        flow::MergeOptions options{.queue = small()};
+        if (accepts_beside) options.acceptor.emplace();
+        merge_.emplace(Ordered::listen(fresh_address(), options));
+        for (int i = 0; i != 2; ++i) join();
+    }
+    void happen(Event event, std::mt19937_64& random) override {
+        if (event == Event::joining) return join();
+        if (event == Event::forking) return fork_owner();
+        if (event == Event::stalling) {
+            stalled_.push_back(
+                beside([&] { take(); },
+                       [&] { return stalled_newcomer(merge_->address(), ring::Role::producer); }));
+            return;
+        }
+        if (ends_.empty()) return;
+        const auto at = some_of(ends_, random);
+        End end = std::move(*at);
+        ends_.erase(at);
+        if (event == Event::death) return;
+        demand(beside([&] { take(); }, [&] { return end.producer.close(soon()); }), Status::ok,
+               "the close of a producer");
+        closed_.push_back(end.number);
+    }
+    void send(std::mt19937_64& random) override {
+        if (ends_.empty()) return;
+        End& end = *some_of(ends_, random);
+        const Status status = end.producer.try_enqueue(Tagged::make(end.number, sent_));
+        demand(status == Status::ok || status == Status::full, "a producer has lost its consumer");
+        if (status == Status::ok) to_come_[end.number].push_back(sent_++);
+    }
+    void take() override {
+        Tagged item;
+        Status status;
+        while ((status = merge_->try_dequeue(item)) == Status::ok) {
+            demand(item.is_whole() && item.producer < to_come_.size(), "an item is torn");
+            demand(item.number >= next_, "an item comes after one that it should precede");
+            next_ = item.number + 1;
+            std::deque<std::uint64_t>& to_come = to_come_[item.producer];
+            demand(!to_come.empty() && item.number == to_come.front(), "an item is missing");
+            to_come.pop_front();
+        }
+        demand(status, Status::empty, "a merge that nobody closed");
+    }
+    void finish() override {
+        std::mt19937_64 random;
+        while (!ends_.empty()) happen(Event::leaving, random);
+        stalled_.clear();
+        const Deadline deadline = soon();
+        while (merge_->look_around() != 0 && !deadline.expired()) take();
+        take();
+        demand(merge_->producers() == 0, "a producer that is gone is not missed");
+        for (const std::size_t number : closed_) {
+            demand(to_come_[number].empty(), "items of a producer that has closed are lost");
+        }
+        demand(merge_->stats().late == 0, "an item in order is late");
+    }
+
+  private:
+    using Ordered = Merge<Tagged, &Tagged::number>;
+    struct End {
+        Producer<Tagged> producer;
+        std::size_t number;
+    };
+    void join() {
+        const std::uint64_t joined = merge_->stats().sources.joined;
+        auto producer =
+            beside([&] { take(); },
+                   [&] { return Producer<Tagged>::connect(merge_->address(), small(), soon()); });
+        const Deadline deadline = soon();
+        while (merge_->stats().sources.joined == joined && !deadline.expired()) take();
+        ends_.push_back({std::move(producer), to_come_.size()});
+        to_come_.emplace_back();
+    }
+    void fork_owner() {
+        in_child([&] {
+            Tagged item;
+            return is_refused_in_child([&] { (void)merge_->try_dequeue(item); }) &&
+                   is_refused_in_child([&] { (void)merge_->look_around(); }) &&
+                   is_refused_in_child([&] { merge_->close(); });
+        });
+    }
+
+    std::optional<Ordered> merge_;
+    std::vector<End> ends_;
+    std::vector<connect::Link> stalled_;
+    std::vector<std::deque<std::uint64_t>> to_come_;  ///< by producer
+    std::vector<std::size_t> closed_;
+    std::uint64_t sent_ = 0;
+    std::uint64_t next_ = 0;  ///< no smaller one comes any more
+};
+
 // --- 1-N, to all
 
 class PlayedReplicator final : public Played {
@@ -236,9 +337,9 @@ class PlayedReplicator final : public Played {
     void happen(Event event, std::mt19937_64& random) override {
         if (event == Event::joining) return join();
         if (event == Event::stalling) {
-            stalled_.push_back(beside([&] { (void)replicator_->look_around(); }, [&] {
-                return stalled_newcomer(replicator_->address(), ring::Role::consumer);
-            }));
+            stalled_.push_back(beside(
+                [&] { (void)replicator_->look_around(); },
+                [&] { return stalled_newcomer(replicator_->address(), ring::Role::consumer); }));
             return;
         }
         if (event == Event::forking) {
@@ -288,9 +389,9 @@ class PlayedReplicator final : public Played {
         std::uint64_t next;
     };
     void join() {
-        auto consumer = beside([&] { (void)replicator_->look_around(); }, [&] {
-            return Consumer<Tagged>::connect(replicator_->address(), small(), soon());
-        });
+        auto consumer = beside(
+            [&] { (void)replicator_->look_around(); },
+            [&] { return Consumer<Tagged>::connect(replicator_->address(), small(), soon()); });
         const Deadline deadline = soon();
         while (replicator_->look_around() != ends_.size() + 1 && !deadline.expired()) {
         }
@@ -325,9 +426,7 @@ class PlayedFanOut final : public Played {
     }
     void happen(Event event, std::mt19937_64& random) override {
         if (event == Event::forking) {
-            in_child([&] {
-                return out_->try_enqueue({}) == Status::peer_lost;
-            });
+            in_child([&] { return out_->try_enqueue({}) == Status::peer_lost; });
             return;
         }
         if (there() == 0) return;
@@ -379,8 +478,8 @@ class PlayedFanOut final : public Played {
         std::deque<std::uint64_t> to_come;
     };
     [[nodiscard]] std::size_t there() const {
-        return static_cast<std::size_t>(std::ranges::count_if(
-            ends_, [](const End& end) { return end.consumer.has_value(); }));
+        return static_cast<std::size_t>(
+            std::ranges::count_if(ends_, [](const End& end) { return end.consumer.has_value(); }));
     }
 
     std::optional<FanOut<Tagged>> out_;
@@ -396,25 +495,26 @@ struct Structure {
     std::unique_ptr<Played> (*make)();
 };
 constexpr Structure structures[] = {
-    {"FanIn", true, []() -> std::unique_ptr<Played> {
-         return std::make_unique<PlayedFanIn>(1, false);
-     }},
-    {"FanInByAcceptor", true, []() -> std::unique_ptr<Played> {
-         return std::make_unique<PlayedFanIn>(1, true);
-     }},
-    {"FanInOfLevels", true, []() -> std::unique_ptr<Played> {
-         return std::make_unique<PlayedFanIn>(3, false);
-     }},
-    {"Replicator", true, []() -> std::unique_ptr<Played> {
-         return std::make_unique<PlayedReplicator>(false);
-     }},
-    {"ReplicatorByAcceptor", true, []() -> std::unique_ptr<Played> {
-         return std::make_unique<PlayedReplicator>(true);
-     }},
-    {"FanOutInTurn", false, []() -> std::unique_ptr<Played> {
+    {"FanIn", true,
+     []() -> std::unique_ptr<Played> { return std::make_unique<PlayedFanIn>(1, false); }},
+    {"FanInByAcceptor", true,
+     []() -> std::unique_ptr<Played> { return std::make_unique<PlayedFanIn>(1, true); }},
+    {"FanInOfLevels", true,
+     []() -> std::unique_ptr<Played> { return std::make_unique<PlayedFanIn>(3, false); }},
+    {"Merge", true,
+     []() -> std::unique_ptr<Played> { return std::make_unique<PlayedMerge>(false); }},
+    {"MergeByAcceptor", true,
+     []() -> std::unique_ptr<Played> { return std::make_unique<PlayedMerge>(true); }},
+    {"Replicator", true,
+     []() -> std::unique_ptr<Played> { return std::make_unique<PlayedReplicator>(false); }},
+    {"ReplicatorByAcceptor", true,
+     []() -> std::unique_ptr<Played> { return std::make_unique<PlayedReplicator>(true); }},
+    {"FanOutInTurn", false,
+     []() -> std::unique_ptr<Played> {
          return std::make_unique<PlayedFanOut>(flow::Routing::in_turn);
      }},
-    {"FanOutByRoom", false, []() -> std::unique_ptr<Played> {
+    {"FanOutByRoom", false,
+     []() -> std::unique_ptr<Played> {
          return std::make_unique<PlayedFanOut>(flow::Routing::whoever_has_room);
      }},
 };
@@ -427,8 +527,7 @@ struct Row {
 std::vector<Row> table() {
     std::vector<Row> rows;
     const auto takes = [](const Structure& structure, Event event) {
-        return structure.takes_newcomers ||
-               (event != Event::joining && event != Event::stalling);
+        return structure.takes_newcomers || (event != Event::joining && event != Event::stalling);
     };
     for (const Structure& structure : structures) {
         for (std::uint8_t i = 0; i != std::size(event_names); ++i) {

@@ -94,6 +94,15 @@ run(sh -c "( \"$1\" count 2 \"$2\" & \"$1\" count 2 \"$3\" & \"$1\" read \"$4\" 
   ${WORK}/examples/word_count unix:${WORK}/first unix:${WORK}/second ${WORK}/one.txt
   ${WORK}/two.txt)
 expect("^2 be\n1 know\n2 not\n1 or\n3 to\n$")
+# Two programs measure three sensors: one at a level of 1, one at 2.
+run(sh -c "\"$1\" collect 2 \"$2\" & \"$1\" measure \"$2\" 1 & \"$1\" measure \"$2\" 2 && wait" sh
+  ${WORK}/examples/metrics unix:${WORK}/metrics)
+expect("from -5 s, sensor 0: 1000 values, mean 1.50\nfrom -5 s, sensor 1:")
+expect("from 50 s, sensor 2: 2000 values, mean 3.50\n")
+run(sh -c "\"$1\" show \"$2\" & \"$1\" feed \"$2\" && wait" sh
+  ${WORK}/examples/prices unix:${WORK}/prices)
+expect("0: 300 cents at 100000\n")
+expect("4: 299 cents at 99999\n")
 run(sh -c "\"$1\" listen \"$2\" & \"$1\" \"$2\" close && wait $!" sh
   ${WORK}/examples/why_gone unix:${WORK}/why)
 expect("^it closed\n$")

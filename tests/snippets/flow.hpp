@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -13,29 +14,39 @@
 
 #include "millrace/base/coroutine.hpp"
 #include "millrace/flow/aggregate.hpp"
+#include "millrace/flow/aggregating.hpp"
 #include "millrace/flow/any.hpp"
+#include "millrace/flow/conflating.hpp"
 #include "millrace/flow/consumer.hpp"
 #include "millrace/flow/coroutine.hpp"
 #include "millrace/flow/fan_in.hpp"
 #include "millrace/flow/fan_out.hpp"
 #include "millrace/flow/item_name.hpp"
 #include "millrace/flow/latest.hpp"
+#include "millrace/flow/merge.hpp"
 #include "millrace/flow/priority.hpp"
 #include "millrace/flow/producer.hpp"
 #include "millrace/flow/replicate.hpp"
 #include "millrace/flow/shared.hpp"
+#include "millrace/flow/windowed.hpp"
 #include "words.hpp"
 
 struct Item {
     int key;
 };
 using Row = Item;
-using Event = Item;
+struct Event {
+    int key;
+    long time;
+};
 using Entry = Item;
 using Quote = Item;
 using Job = Item;
-using Price = Item;
+struct Price {
+    std::uint32_t instrument;
+};
 struct Sale {
+    std::uint32_t article;
     long amount;
 };
 namespace app {
@@ -50,23 +61,32 @@ struct Order {
 }  // namespace shop
 
 extern Item item;
-extern Item event;
+extern Event event;
 extern Item entry;
 extern Item quote;
-extern Item price;
+extern Price price;
 extern Status status;
 extern Item job;
 extern Item row;
 extern long total;
 extern Sale newest;
+extern Sale sale;
 extern std::uint64_t passed_over;
 extern std::uint32_t instrument;
+extern std::uint32_t host;
 extern std::uint32_t M;
 extern flow::Consumer<Sale> sales;
+extern flow::Producer<Sale> till;
+extern flow::Producer<Price> feed;
+extern flow::Producer<flow::Keyed<std::uint32_t, flow::Sum<long>>> queue;
+extern flow::Sum<double> other;
+extern flow::Keyed<std::uint32_t, flow::Sum<long>> part;
+extern flow::Consumer<flow::Keyed<std::uint32_t, flow::Sum<long>>> parts;
+extern std::map<std::uint32_t, flow::Sum<long>> all;
 extern flow::Consumer<Item> consumer;
 extern std::array<Item, 100> table;
 extern std::span<const Row* const> rows;
 extern connect::Address my_address;
 extern std::vector<connect::Address> addresses;
-void use(const Item& item);
-void use(const Item& item, const auto& label);
+void use(const auto& item);
+void use(const auto& item, const auto& label);

@@ -9,6 +9,8 @@
 #include <chrono>
 #include <cstdint>
 #include <cstring>
+#include <future>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -16,6 +18,8 @@
 #include "millrace/base/deadline.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/status.hpp"
+#include "millrace/flow/consumer.hpp"
+#include "millrace/flow/listener.hpp"
 #include "millrace/flow/options.hpp"
 #include "millrace/flow/producer.hpp"
 
@@ -74,6 +78,21 @@ inline Options small(std::uint64_t capacity = 8) {
     options.ring.capacity = capacity;
     return options;
 }
+
+/// Both ends of a queue, in one thread.
+template <class T>
+struct QueueEnds {
+    explicit QueueEnds(const Options& options = small(64)) {
+        Listener listener = Listener::listen(fresh_address(), options);
+        auto connecting = std::async(std::launch::async, [&] {
+            return Producer<T>::connect(listener.address(), options, soon());
+        });
+        consumer.emplace(Consumer<T>::accept(listener, soon()));
+        producer.emplace(connecting.get());
+    }
+    std::optional<Consumer<T>> consumer;
+    std::optional<Producer<T>> producer;
+};
 
 /// An item that has been enqueued, while calls of its producer send what is stranded there.
 template <class Consumer, class Producer, class Item>

@@ -34,6 +34,7 @@
 #include "millrace/connect/address.hpp"
 #include "millrace/connect/hub.hpp"
 #include "millrace/flow/door.hpp"
+#include "millrace/flow/key_hash.hpp"
 #include "millrace/flow/options.hpp"
 #include "millrace/flow/producer.hpp"
 #include "millrace/flow/with_design.hpp"
@@ -44,12 +45,9 @@ namespace millrace::flow {
 /// Which of `parts` (1 or more) a key belongs to: the same in every process and release, and about
 /// as many keys in each, however they are numbered.
 [[nodiscard]] constexpr std::size_t partition_of(std::uint64_t key, std::size_t parts) noexcept {
-    // The finaliser of MurmurHash3, then the high part of a product: no division.
-    key = (key ^ key >> 33) * 0xff51afd7ed558ccd;
-    key = (key ^ key >> 33) * 0xc4ceb9fe1a85ec53;
-    key ^= key >> 33;
+    // The high part of a product: no division.
     __extension__ using Wide = unsigned __int128;
-    return static_cast<std::size_t>(Wide{key} * parts >> 64);
+    return static_cast<std::size_t>(Wide{detail::mixed(key)} * parts >> 64);
 }
 
 /// Whom an item goes to that names nobody.

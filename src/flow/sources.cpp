@@ -1,6 +1,7 @@
-// What a FanIn may be asked for.
-#include "millrace/flow/fan_in.hpp"
+// What a structure that takes from many may be asked for.
+#include "millrace/flow/sources.hpp"
 
+#include <string>
 #include <utility>
 
 #include <fmt/format.h>
@@ -15,10 +16,10 @@ constexpr std::uint32_t most_levels = 256;
 
 }  // namespace
 
-void check(const FanInOptions& options) {
-    const auto refuse = [](std::string what, std::string why, std::string remedy) {
-        throw base::Error{base::ErrorCode::invalid_argument, "make a fan-in", std::move(what),
-                          std::move(why), std::move(remedy)};
+void check(const char* whose, const FanInOptions& options) {
+    const auto refuse = [whose](std::string what, std::string why, std::string remedy) {
+        throw base::Error{base::ErrorCode::invalid_argument, std::string{"make "} + whose,
+                          std::move(what), std::move(why), std::move(remedy)};
     };
     if (options.max_producers == 0 || options.max_producers > most_producers) {
         refuse(fmt::format("a budget of {} producers", options.max_producers),
@@ -34,8 +35,8 @@ void check(const FanInOptions& options) {
     }
 }
 
-Options queue_options(const FanInOptions& options) {
-    check(options);
+Options queue_options(const char* whose, const FanInOptions& options) {
+    check(whose, options);
     Options queue = without_spin(options.queue);
     if (options.levels != 1) queue.ring.peer_labels = options.levels;
     return queue;
