@@ -26,6 +26,8 @@
 #include "millrace/flow/fan_in.hpp"
 #include "millrace/flow/fan_out.hpp"
 #include "millrace/flow/latest.hpp"
+#include "millrace/flow/log.hpp"
+#include "millrace/flow/log_reader.hpp"
 #include "millrace/flow/priority.hpp"
 #include "millrace/flow/producer.hpp"
 #include "millrace/flow/replicate.hpp"
@@ -213,6 +215,29 @@ Pair latest(Carrier carrier) {
             .keeps_last = true};
 }
 
+Pair log(Carrier carrier) {
+    using Out = flow::Log<Number>;
+    using Reader = flow::LogReader<Number>;
+    flow::Options queue = small(carrier);
+    queue.ring.capacity = 1024;  // bytes
+    // Full where it keeps 512, as nobody acknowledges any.
+    auto out = Out::listen(
+        fresh_address(),
+        {.queue = queue, .retention = {.bytes = 4096, .until_acknowledged = {"nobody"}}});
+    const connect::Address address = out.address();
+    auto connecting = std::async(
+        std::launch::async, [&] { return Reader::connect(address, {.queue = queue}, soon()); });
+    while (connecting.wait_for(0s) != std::future_status::ready) (void)out.look_around();
+    auto ends = std::make_shared<Ends<Out, Reader>>([&] { return std::move(out); },
+                                                    [&] { return connecting.get(); });
+    return {.send = [ends](std::uint64_t number) { return ends->out->try_append(number); },
+            .receive = [ends](std::uint64_t& number) { return ends->in->try_read(number); },
+            .close = [ends](const Deadline& deadline) { return ends->out->close(deadline); },
+            .drop = [ends] { ends->out.reset(); },
+            .close_other = [ends] { EXPECT_EQ(ends->in->close(soon()), Status::ok); },
+            .drop_other = [ends] { ends->in.reset(); }};
+}
+
 // ---- both ways
 
 template <class End>
@@ -284,7 +309,7 @@ constexpr ring::Design sent{.data = ring::DataFlow::push2,
                             .transfer = ring::TransferNotification::event,
                             .space = ring::SpaceNotification::push};
 
-const std::array<Made, 13> abstractions{{{"queue_design_1", queue<ring::design_1>},
+const std::array<Made, 14> abstractions{{{"queue_design_1", queue<ring::design_1>},
                                          {"queue_design_2", queue<ring::design_2>},
                                          {"queue_pulled", queue<pulled>},
                                          {"queue_sent", queue<sent>},
@@ -294,6 +319,7 @@ const std::array<Made, 13> abstractions{{{"queue_design_1", queue<ring::design_1
                                          {"replicator", replicator},
                                          {"fan_in", fan_in},
                                          {"latest", latest},
+                                         {"log", log},
                                          {"channel", channel},
                                          {"stream_dynamic", byte_stream<stream::Mode::dynamic>},
                                          {"stream_indirect", byte_stream<stream::Mode::indirect>}}};

@@ -60,6 +60,8 @@ class LogEnd {
     BatchResult try_append_batch(const std::byte* items, std::size_t count);
     base::Status wait_acknowledged(std::uint64_t position, std::uint32_t readers,
                                    const base::Deadline& deadline);
+    base::Status wait_acknowledged(std::uint64_t position, const std::vector<std::string>& names,
+                                   const base::Deadline& deadline);
     base::Status flush(const base::Deadline& deadline);
     base::Status serve(const base::Deadline& deadline);
     base::Status close(const base::Deadline& deadline);
@@ -97,6 +99,12 @@ class LogBase {
     base::Status wait_acknowledged(std::uint64_t position, std::uint32_t readers,
                                    const base::Deadline& deadline) {
         return end_.wait_acknowledged(position, readers, deadline);
+    }
+    /// Until each of these names has acknowledged everything before `position`, be it there or
+    /// gone.
+    base::Status wait_acknowledged(std::uint64_t position, const std::vector<std::string>& names,
+                                   const base::Deadline& deadline) {
+        return end_.wait_acknowledged(position, names, deadline);
     }
     /// Until everything that was appended lies in the ring of each reader that is there. A reader
     /// that retention has passed by, or that goes, is not waited for. `ok`, `timed_out`,

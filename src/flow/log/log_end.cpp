@@ -42,6 +42,8 @@ Status LogEnd::try_append(std::span<const std::byte> item) {
     }
     ++state.counts.items;
     state.send_to_all(frames_of_append);
+    if (state.is_nested) [[unlikely]]
+        state.keep_loop_after_append();
     return Status::ok;
 }
 
@@ -59,6 +61,7 @@ BatchResult LogEnd::try_append_batch(const std::byte* items, std::size_t count) 
     if (result.status == Status::full) ++state.counts.full;
     state.counts.items += result.count;
     state.send_to_all(frames_of_turn);
+    if (state.is_nested) state.keep_loop_after_append();
     return result;
 }
 
@@ -81,6 +84,13 @@ Status LogEnd::wait_acknowledged(std::uint64_t position, std::uint32_t readers,
     if (state.is_closing) return Status::closed;
     return state.wait([&] { return state.count_acknowledged(position, readers) >= readers; },
                       deadline);
+}
+
+Status LogEnd::wait_acknowledged(std::uint64_t position, const std::vector<std::string>& names,
+                                 const Deadline& deadline) {
+    State& state = *state_;
+    if (state.is_closing) return Status::closed;
+    return state.wait([&] { return state.store.book().least_of(names) >= position; }, deadline);
 }
 
 Status LogEnd::flush(const Deadline& deadline) {

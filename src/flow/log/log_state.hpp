@@ -229,9 +229,18 @@ struct LogEnd::State {
         if (std::exchange(progress_seen, progress) != progress) busy_at = now;
         const bool may_sleep = now - busy_at >= spin_ticks && fall_asleep();
         if (!may_sleep) return door.hub().post([] {});  // the descriptor stays readable
-        if (!lacks_room() || is_timed) return;
-        is_timed = true;
+        if (lacks_room()) come_back();
+    }
+    /// Makes the descriptor readable before long.
+    void come_back() {
+        if (std::exchange(is_timed, true)) return;
         door.hub().after(look_for_room, [this] { is_timed = false; });
+    }
+    /// After an append, which makes no more than a part of the turn of a reader that is behind.
+    void keep_loop_after_append() {
+        const bool is_behind = std::ranges::any_of(
+            sessions, [](const auto& one) { return !one->has_all || !one->is_settled; });
+        if (is_behind) come_back();
     }
 
     // ---- acknowledgements

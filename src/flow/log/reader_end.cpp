@@ -309,6 +309,8 @@ Status LogReaderEnd::close(const Deadline& deadline) {
     }
     const Status status = state.requests->close(deadline);
     if (status == Status::timed_out || status == Status::cancelled) return status;
+    // The log hears how far this end has come by what it has given back.
+    if (run_.at == run_.end && std::exchange(state.has_frame, false)) state.items->release();
     state.items->close();
     run_.at = run_.end;
     return status;

@@ -9,13 +9,14 @@
 namespace millrace::flow::detail {
 namespace {
 
-/// Where the epoch after `number` began: a reader of `number` that is beyond it has items that the
-/// log lacks. Nothing: there is none.
-std::optional<std::uint64_t> begin_of_next_epoch(const LogView& log, std::uint32_t number) {
+/// Where the epochs after `number` began, at the lowest: a reader of `number` that is beyond it has
+/// items that the log lacks. Not only the next one: a later one may have lost more. Nothing: there
+/// is none.
+std::optional<std::uint64_t> begin_after_epoch(const LogView& log, std::uint32_t number) {
     if (number >= log.epoch || log.epochs.empty()) return std::nullopt;
-    const std::uint64_t back = log.epoch - number;  // 1: the next one is this one
-    const std::size_t count = log.epochs.size();
-    return log.epochs[back <= count ? count - back : 0];
+    const std::size_t later = log.epoch - number;
+    return *std::ranges::min_element(
+        log.epochs.last(std::min<std::size_t>(later, log.epochs.size())));
 }
 
 }  // namespace
@@ -44,7 +45,7 @@ LogRefusal LogSubscription::refusal_of(const LogRequest& request, const LogView&
         if (request.sequence != log.sequence || request.epoch > log.epoch) {
             return LogRefusal::other_sequence;
         }
-        const auto next = begin_of_next_epoch(log, request.epoch);
+        const auto next = begin_after_epoch(log, request.epoch);
         const bool is_beyond = request.acknowledged > next.value_or(log.end) ||
                                (static_cast<LogStart::At>(request.from) == LogStart::At::position &&
                                 next && request.position > *next);

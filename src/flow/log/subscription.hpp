@@ -5,8 +5,8 @@
 //   awaited ──join──▶ reading ──retention passes it──▶ passed ──skip──▶ reading
 //      └──────join that cannot be──▶ refused
 //
-// Invariants: acknowledged ≤ sent; sent ≤ end; between `joined` or `begins` at p and the next word
-// but `items`, runs begin at p and follow each other without a gap.
+// Invariants: sent ≤ end; what `acknowledge` says is ≤ sent; between `joined` or `begins` at p and
+// the next word but `items`, runs begin at p and follow each other without a gap.
 #pragma once
 
 #include <cstdint>
