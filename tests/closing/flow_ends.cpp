@@ -14,6 +14,8 @@
 #include "millrace/flow/fan_in.hpp"
 #include "millrace/flow/fan_out.hpp"
 #include "millrace/flow/latest.hpp"
+#include "millrace/flow/log.hpp"
+#include "millrace/flow/log_reader.hpp"
 #include "millrace/flow/merge.hpp"
 #include "millrace/flow/priority.hpp"
 #include "millrace/flow/producer.hpp"
@@ -234,6 +236,29 @@ Pair latest(Carrier carrier) {
             .keeps_last = true};
 }
 
+Pair log(Carrier carrier) {
+    using Out = flow::Log<Number>;
+    using Reader = flow::LogReader<Number>;
+    flow::Options queue = small(carrier);
+    queue.ring.capacity = 1024;  // bytes
+    // Full where it keeps 512, as nobody acknowledges any.
+    auto out = Out::listen(
+        fresh_address(),
+        {.queue = queue, .retention = {.bytes = 4096, .until_acknowledged = {"nobody"}}});
+    const connect::Address address = out.address();
+    auto connecting = std::async(
+        std::launch::async, [&] { return Reader::connect(address, {.queue = queue}, soon()); });
+    while (connecting.wait_for(0s) != std::future_status::ready) (void)out.look_around();
+    auto ends = std::make_shared<Ends<Out, Reader>>([&] { return std::move(out); },
+                                                    [&] { return connecting.get(); });
+    return {.send = [ends](std::uint64_t number) { return ends->out->try_append(number); },
+            .receive = [ends](std::uint64_t& number) { return ends->in->try_read(number); },
+            .close = [ends](const Deadline& deadline) { return ends->out->close(deadline); },
+            .drop = [ends] { ends->out.reset(); },
+            .close_other = [ends] { EXPECT_EQ(ends->in->close(soon()), Status::ok); },
+            .drop_other = [ends] { ends->in.reset(); }};
+}
+
 constexpr ring::Design pulled{.data = ring::DataFlow::pull,
                               .transfer = ring::TransferNotification::push,
                               .space = ring::SpaceNotification::push};
@@ -258,6 +283,7 @@ std::vector<Made> flows() {
             {"fan_in", many_to_one<flow::FanIn<Number>>},
             {"merge", many_to_one<flow::Merge<Number, std::identity{}>>},
             {"priorities", priorities},
+            {"log", log},
             {"latest", latest}};
 }
 

@@ -70,6 +70,10 @@ class ProducerEnd {
     /// The consumer, for messages; the label it was given; why it is lost, else empty.
     [[nodiscard]] const std::string& peer() const noexcept { return sender_->link().peer_name(); }
     [[nodiscard]] std::uint32_t peer_label() const noexcept { return sender_->terms().peer_label; }
+    /// Which of its ends are one to the consumer's program (Options::ring.crew).
+    [[nodiscard]] const ring::Crew& peer_crew() const noexcept {
+        return sender_->terms().peer_crew;
+    }
     [[nodiscard]] std::string failure() const { return sender_->failure(); }
     /// Items in each ring; for Bytes, bytes.
     [[nodiscard]] std::uint64_t capacity() const noexcept { return sender_->terms().capacity(); }

@@ -111,6 +111,12 @@ class Factories {
         return accept(listener, deadline);
     }
 
+    /// Over a link that was made already, by a structure whose ends have more than one.
+    [[nodiscard]] static End over(Connection connection, Options options,
+                                  const base::Deadline& deadline) {
+        return End{std::move(connection), D, std::move(options), deadline};
+    }
+
     [[nodiscard]] static End connect_as(ring::Design design, const connect::Address& address,
                                         Options options, const base::Deadline& deadline) {
         auto connection = connect_link(address, options, design, item_facts<T>(), deadline);
