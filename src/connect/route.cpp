@@ -57,9 +57,23 @@ void Handshake::go_by_wire(std::string why) {
     link.route = Route::wire;
     link.why_wire = std::move(why);
     link.path.timeout = timeout_over_wire;
-    if (!link.other.soft) return;
-    link.other.queue_pair.has_gid = true;
-    link.other.queue_pair.gid = link.other.wire_gid;
+    if (link.other.soft) {
+        link.other.queue_pair.has_gid = true;
+        link.other.queue_pair.gid = link.other.wire_gid;
+    }
+    Endpoint& endpoint = *link.endpoint;
+    const ibv_gid here =
+        link.wire ? link.wire->gid : endpoint.context().gid(endpoint.port(), endpoint.gid_index());
+    const ibv_gid& there = link.other.queue_pair.gid;
+    if (is_ipv4(here) == is_ipv4(there)) return;
+    const auto says = [](const ibv_gid& own, const ibv_gid& others) {
+        return fmt::format(
+            "this end is at {}, the peer at {}, and packets go from IPv4 to IPv4 or "
+            "from IPv6 to IPv6",
+            text_of(own), text_of(others));
+    };
+    throw Failure{base::ErrorCode::refused, says(here, there),
+                  "let MILLRACE_WIRE name addresses of one family at both ends", says(there, here)};
 }
 
 void Handshake::refuse_other_fabric() const {

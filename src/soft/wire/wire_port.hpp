@@ -96,10 +96,10 @@ class WirePort final : private WireWatch {
     [[nodiscard]] std::shared_ptr<WireRoute> route(const UdpAddress& to);
 
     /// From here to `remove`, packets for that queue pair go to `receiver`, if they come from the
-    /// address of `from` (0: from any). On the loopback, where any user may send from it, the port
-    /// counts, too: only this user's processes are there. False: another one has the number, or
-    /// this is a forked child. Waits for who drains: not with a lock that receivers wait for, nor
-    /// from within one.
+    /// address of `from` (none: from any). On the loopback, where any user may send from it, the
+    /// port counts, too: only this user's processes are there. False: another one has the number,
+    /// or this is a forked child. Waits for who drains: not with a lock that receivers wait for,
+    /// nor from within one.
     [[nodiscard]] bool add(std::uint32_t qpn, WireReceiver& receiver,
                            const UdpAddress& from) noexcept;
     /// The receiver is not called from here on. Waits likewise.
@@ -194,7 +194,7 @@ class WirePort final : private WireWatch {
     const WireExit exit_{usable_, socket(),     own_,    !interface_.is_loopback,
                          counts_, trace_.get(), waiting_};
     std::mutex routes_mutex_;
-    std::map<std::uint64_t, std::weak_ptr<WireRoute>> routes_;
+    std::map<UdpAddress, std::weak_ptr<WireRoute>> routes_;
 
     Retry retry_;
     std::unique_ptr<base::ForkWatch> watch_;

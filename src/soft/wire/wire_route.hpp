@@ -10,9 +10,9 @@
 // to another one by another lane: off the loopback, where packets are joined by their addresses and
 // ports, that has a source port of its own.
 //
-// A packet's ICRC covers its IPv4 identification. An unconnected socket that never fragments sends
-// 0, and where the kernel or a device cuts a GSO send into packets, they are numbered from 0 on: so
-// the n-th packet of a run is composed for identification n.
+// A packet's ICRC covers its IPv4 identification (IPv6 has none). An unconnected socket that never
+// fragments sends 0, and where the kernel or a device cuts a GSO send into packets, they are
+// numbered from 0 on: so the n-th packet of a run is composed for identification n.
 #pragma once
 
 #include <array>
