@@ -10,6 +10,7 @@
 
 #include "handshake.hpp"
 #include "identity.hpp"
+#include "millrace/verbs/wire.hpp"
 #include "outward.hpp"
 #include "sockets.hpp"
 
@@ -55,6 +56,10 @@ void Handshake::look_for_wire() {
 void Handshake::go_by_wire(std::string why) {
     Link::State& link = *state_;
     link.route = Route::wire;
+    // What is between two processes of one machine is memory, or cables that check what they carry.
+    link.leaves_out_icrc = link.other.soft && (link.other.capabilities & capability_no_icrc) != 0 &&
+                           verbs::may_leave_out_icrc() &&
+                           is_one_machine(link.own.fabric, link.other.fabric);
     link.why_wire = std::move(why);
     link.path.timeout = timeout_over_wire;
     if (link.other.soft) {

@@ -39,6 +39,11 @@ struct WireAddress {
 /// It does: peers of this host, too, are reached by packets. Throws base::Error as above.
 [[nodiscard]] bool wire_is_always();
 
+/// MILLRACE_WIRE does not say ",checked". Throws base::Error as above.
+[[nodiscard]] bool may_leave_out_icrc();
+/// See verbs::leave_out_icrc.
+void leave_out_icrc(ibv_qp* qp) noexcept;
+
 /// What this host has for the wire that MILLRACE_WIRE names, or `auto`.
 struct WireOutlook {
     enum class Port : std::uint8_t {

@@ -43,8 +43,8 @@ constexpr std::string_view find_attempt = "find the wire's address";
     throw base::Error{base::ErrorCode::invalid_argument, "turn on the wire",
                       fmt::format("MILLRACE_WIRE={}", text), std::move(cause),
                       "set it to auto, to an address of this host (127.0.0.2, [fd00::1]), or to an "
-                      "IPv4 address and a UDP port (10.0.0.1:5000); ,always after it has peers of "
-                      "this host reached by packets, too"};
+                      "IPv4 address and a UDP port (10.0.0.1:5000); after it ,always has peers of "
+                      "this host reached by packets, too, and ,checked has an ICRC in each packet"};
 }
 
 /// The wire can use it, of those that `getifaddrs` lists.
@@ -86,6 +86,13 @@ template <class Is>
         return found;
     }
     return std::nullopt;
+}
+
+/// Takes `mark` from the end of a setting, once.
+[[nodiscard]] bool take_mark(std::string_view& text, std::string_view mark, bool& said) noexcept {
+    if (said || !text.ends_with(mark)) return false;
+    text.remove_suffix(mark.size());
+    return said = true;
 }
 
 /// What a setting calls an address: in brackets, by itself, or with a port.
@@ -143,10 +150,12 @@ std::optional<ibv_mtu> wire_mtu(std::uint32_t interface_mtu, const IpAddress& at
 
 WireChoice parse_wire(std::string_view text) {
     if (text.empty() || text == "off") return {};
-    constexpr std::string_view mark = ",always";
     const std::string_view whole = text;
-    WireChoice choice{WireChoice::Kind::named, {}, text.ends_with(mark)};
-    if (choice.always) text.remove_suffix(mark.size());
+    WireChoice choice{WireChoice::Kind::named, {}};
+    for (bool again = true; again;) {
+        again = take_mark(text, ",always", choice.always) ||
+                take_mark(text, ",checked", choice.checked);
+    }
     if (text == "auto") {
         choice.kind = WireChoice::Kind::automatic;
         return choice;

@@ -46,10 +46,12 @@ struct WireChoice {
     UdpAddress address{};
     /// Peers of this host, too, are reached by packets.
     bool always = false;
+    /// Every packet has its ICRC, to peers of this machine, too.
+    bool checked = false;
     friend bool operator==(const WireChoice&, const WireChoice&) = default;
 };
-/// "auto", "ADDRESS", "ADDRESS:PORT", each with ",always" or not, an IPv6 address in brackets or
-/// not; "" and "off" are off. Throws base::Error (invalid_argument).
+/// "auto", "ADDRESS", "ADDRESS:PORT", an IPv6 address in brackets or not, each with ",always" and
+/// ",checked" or not; "" and "off" are off. Throws base::Error (invalid_argument).
 [[nodiscard]] WireChoice parse_wire(std::string_view text);
 /// Of MILLRACE_WIRE; where it says nothing, as `turn_wire_on_at` has said.
 [[nodiscard]] WireChoice wire_of_environment();

@@ -312,23 +312,30 @@ void WirePort::take(std::span<const std::uint8_t> payload, const UdpAddress& fro
         join_no_more(qpn);
         return;
     }
-    if (buffers_->source != from) {
-        buffers_->source = from;
-        buffers_->check = icrc_between(from, own_);
-    }
-    const auto bytes = payload.first(payload.size() - roce::icrc_bytes);
-    const auto identification = buffers_->check.check(
-        bytes, roce::Icrc::get(payload.data() + bytes.size()), buffers_->next_identification);
-    if (!identification) {
+    if (!member->receiver->goes_unchecked() && !has_right_check(payload, from)) {
         counts_.add(WireCount::bad_checks);
         return;
     }
-    buffers_->next_identification = static_cast<std::uint16_t>(*identification + 1);
     if (!member->has_news) {
         member->has_news = true;
         news_.push_back(member);
     }
-    member->receiver->arrived({bytes, from, now});
+    member->receiver->arrived({payload.first(payload.size() - roce::icrc_bytes), from, now});
+}
+
+bool WirePort::has_right_check(std::span<const std::uint8_t> payload,
+                               const UdpAddress& from) noexcept {
+    Buffers& buffers = *buffers_;
+    if (buffers.source != from) {
+        buffers.source = from;
+        buffers.check = icrc_between(from, own_);
+    }
+    const auto bytes = payload.first(payload.size() - roce::icrc_bytes);
+    const auto identification = buffers.check.check(
+        bytes, roce::Icrc::get(payload.data() + bytes.size()), buffers.next_identification);
+    if (!identification) return false;
+    buffers.next_identification = static_cast<std::uint16_t>(*identification + 1);
+    return true;
 }
 
 void WirePort::join_no_more(std::uint32_t qpn) noexcept {

@@ -29,7 +29,7 @@
 
 namespace millrace::soft {
 
-/// A packet as it arrived, its ICRC right and taken off.
+/// A packet as it arrived, its ICRC right, or not to be checked, and taken off.
 struct WirePacket {
     std::span<const std::uint8_t> bytes;  ///< from the BTH to the padding; only during the call
     UdpAddress from;
@@ -49,12 +49,20 @@ class WireReceiver {
                     ///< themselves
         late,       ///< at once, as nothing was posted meanwhile, and no poll came either
     };
+    /// Its packets have no ICRC to be checked. Any thread.
+    [[nodiscard]] bool goes_unchecked() const noexcept {
+        return unchecked_.load(std::memory_order_relaxed);
+    }
     /// After the last packet of a batch, if there was one for it. True: an acknowledgement waits
     /// for what is posted next; this is called again at the next poll.
     virtual bool settled(std::int64_t now, Answers answers) noexcept = 0;
 
   protected:
     ~WireReceiver() = default;
+    void go_unchecked() noexcept { unchecked_.store(true, std::memory_order_relaxed); }
+
+  private:
+    std::atomic<bool> unchecked_{false};
 };
 
 class WirePort final : private WireWatch {
@@ -158,6 +166,8 @@ class WirePort final : private WireWatch {
     void join_no_more(std::uint32_t qpn) noexcept;
     void take(std::span<const std::uint8_t> payload, const UdpAddress& from,
               std::int64_t now) noexcept;
+    [[nodiscard]] bool has_right_check(std::span<const std::uint8_t> payload,
+                                       const UdpAddress& from) noexcept;
 
     // WireWatch
     [[nodiscard]] std::int64_t look(std::int64_t now) noexcept override;

@@ -134,7 +134,7 @@ bool WireRoute::continues(const Run& run, std::uint32_t lane, std::size_t bytes)
            run.packets < most_segments && run.bytes + bytes <= longest_send && segments_;
 }
 
-void WireRoute::commit() noexcept {
+void WireRoute::commit(Check check) noexcept {
     const auto all = static_cast<std::uint32_t>(begun_);
     auto* const packet = reinterpret_cast<std::uint8_t*>(arena_.memory()) + used_;
     const std::uint32_t lane = lane_to(roce::destination_of({packet, all}));
@@ -142,9 +142,11 @@ void WireRoute::commit() noexcept {
     if (!is_next) runs_[run_count_++] = {static_cast<std::uint32_t>(used_), 0, all, 0, lane};
     Run& run = runs_[run_count_ - 1];
     const std::size_t covered = all - roce::icrc_bytes;
-    roce::Icrc::put(
-        lanes_[lane].icrc.of({packet, covered}, static_cast<std::uint16_t>(run.packets)),
-        packet + covered);
+    const std::uint32_t icrc =
+        check == Check::left_out
+            ? no_icrc
+            : lanes_[lane].icrc.of({packet, covered}, static_cast<std::uint16_t>(run.packets));
+    roce::Icrc::put(icrc, packet + covered);
     run.bytes += all;
     ++run.packets;
     used_ += all;
@@ -267,7 +269,9 @@ bool WireRoute::send_one_by_one(const Run& run) noexcept {
         const Run part{run.offset + at, std::min(run.size, run.bytes - at), run.size, 1, run.lane};
         auto* const packet = reinterpret_cast<std::uint8_t*>(arena_.memory()) + part.offset;
         const std::size_t covered = part.bytes - roce::icrc_bytes;
-        roce::Icrc::put(lane.icrc.of({packet, covered}), packet + covered);
+        if (roce::Icrc::get(packet + covered) != no_icrc) {
+            roce::Icrc::put(lane.icrc.of({packet, covered}), packet + covered);
+        }
         base::count_system_call();
         exit_.counts.add(WireCount::sends);
         if (::sendto(lane.socket, packet, part.bytes, MSG_DONTWAIT, &to.any, to.size()) < 0) {

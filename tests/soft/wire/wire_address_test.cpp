@@ -87,6 +87,9 @@ TEST(WireSetting, IsOffAutomaticOrAnAddressWithAPortOrNone) {
     EXPECT_EQ(parse_wire("127.0.0.2:5000,always"),
               (WireChoice{WireChoice::Kind::named, {loopback_2, 5000}, true}));
     EXPECT_EQ(parse_wire("auto,always"), (WireChoice{WireChoice::Kind::automatic, {}, true}));
+    for (const char* const words : {"auto,always,checked", "auto,checked,always"}) {
+        EXPECT_EQ(parse_wire(words), (WireChoice{WireChoice::Kind::automatic, {}, true, true}));
+    }
     const IpAddress ip = *IpAddress::parse("fd00::1");
     for (const char* const words : {"fd00::1", "[fd00::1]"}) {
         EXPECT_EQ(parse_wire(words), (WireChoice{WireChoice::Kind::named, {ip, 0}})) << words;
@@ -110,6 +113,7 @@ TEST(WireSetting, SaysWhatIsWrongWithIt) {
     EXPECT_THAT(cause_of_refusal("127.0.0.2:"), HasSubstr("1 to 65535"));
     EXPECT_THAT(cause_of_refusal("0.0.0.0"), HasSubstr("no address of one host"));
     EXPECT_THAT(cause_of_refusal("off,always"), HasSubstr("neither auto nor"));
+    EXPECT_THAT(cause_of_refusal("auto,always,always"), HasSubstr("neither auto nor"));
     EXPECT_THAT(cause_of_refusal("224.0.0.1"), HasSubstr("no address of one host"));
 }
 
