@@ -116,7 +116,8 @@ std::shared_ptr<RunOptions> add_program(CLI::App* command) {
     command
         ->add_option("--wire", options->wire,
                      "Reach other hosts, by this address of this one, which is then the device's "
-                     "only one: 10.0.0.1, or 127.0.0.2 to be a host of its own on this machine; "
+                     "only one: 10.0.0.1, [fd00::1], or 127.0.0.2 to be a host of its own on this "
+                     "machine; "
                      "or auto (default: MILLRACE_WIRE, or off)")
         ->type_name("ADDRESS[:PORT]|auto");
     command->add_flag("--preload", options->preload,

@@ -32,9 +32,11 @@ std::string route_of(const Link::State& link) {
         link.own.soft ? fmt::format("  soft device  {}\n", printable(soft_fabric(), 512)) : "";
     if (link.route == Route::memory) return soft;
     const std::string on = link.own.soft ? why_wire_is_on() : std::string{};
-    return soft + fmt::format("  wire         RoCEv2, from UDP {} to {}, as {}{}{}\n",
-                              end_of_wire(link.own), end_of_wire(link.other), link.why_wire,
-                              on.empty() ? "" : "; it is on ", on);
+    return soft +
+           fmt::format(
+               "  wire         RoCEv2, from UDP {} to {}, as {}{}{}{}\n", end_of_wire(link.own),
+               end_of_wire(link.other), link.why_wire, on.empty() ? "" : "; it is on ", on,
+               link.leaves_out_icrc ? "; without ICRC, as both ends are on one machine" : "");
 }
 
 std::string addressing(const Hello& hello, int gid_index) {

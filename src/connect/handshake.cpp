@@ -15,6 +15,7 @@
 #include <fmt/format.h>
 
 #include "identity.hpp"
+#include "millrace/verbs/wire.hpp"
 #include "sockets.hpp"
 
 namespace millrace::connect {
@@ -193,6 +194,7 @@ void Handshake::describe_device() {
         own.queue_pair.gid = context.gid(link.endpoint->port(), gid_index);
     }
     if (link.wire) {
+        if (verbs::may_leave_out_icrc()) own.capabilities |= capability_no_icrc;
         own.wire_port = link.wire->port;
         own.wire_gid = link.wire->gid;
     }
@@ -309,6 +311,7 @@ void Handshake::connect_queue_pair() {
         return;
     }
     link.queue_pair.connect(link.other.queue_pair, link.own.queue_pair.packet_sequence, link.path);
+    if (link.leaves_out_icrc) verbs::leave_out_icrc(link.queue_pair);
     link.own_writes_in_order = link.queue_pair.writes_in_order();
 }
 

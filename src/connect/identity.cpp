@@ -23,6 +23,23 @@ std::uint64_t namespace_number(const char* path) noexcept {
     return stat(path, &status) == 0 ? status.st_ino : 0;
 }
 
+/// Of the words of `soft_fabric`.
+struct Part {
+    std::string_view before;
+    std::string_view after;
+    std::string_view what;
+    std::string_view remedy;
+};
+constexpr Part of_machine{" (boot ", ", network", "machine (its boot id)",
+                          "use an RDMA network between machines"};
+
+std::string_view part_of(std::string_view text, const Part& part) {
+    const auto begin = text.find(part.before);
+    if (begin == text.npos) return {};
+    text.remove_prefix(begin + part.before.size());
+    return part.after.empty() ? text : text.substr(0, text.find(part.after));
+}
+
 }  // namespace
 
 std::string host_name() {
@@ -55,15 +72,14 @@ std::string soft_fabric() {
     return words;
 }
 
+bool is_one_machine(std::string_view own, std::string_view others) {
+    const std::string_view boot = part_of(own, of_machine);
+    return !boot.empty() && boot == part_of(others, of_machine);
+}
+
 std::vector<Parting> what_parts(std::string_view own, std::string_view others) {
-    struct Part {
-        std::string_view before;
-        std::string_view after;
-        std::string_view what;
-        std::string_view remedy;
-    };
     static constexpr Part parts[] = {
-        {" (boot ", ", network", "machine (its boot id)", "use an RDMA network between machines"},
+        of_machine,
         {"' of user ", " on ", "user", "run both as one user"},
         {", process namespace ", "), mode ", "pid namespace",
          "let both see each other's processes (containers: --pid=host or --pid=container:NAME)"},
@@ -73,12 +89,6 @@ std::vector<Parting> what_parts(std::string_view own, std::string_view others) {
         {"fabric ", " of user ", "fabric", "give both one fabric (MILLRACE_FABRIC)"},
         {"), mode ", ", wire at ", "mode", "give both one mode (MILLRACE_SOFT_MODE)"},
         {", wire at ", "", "address on the wire", "give both one address (MILLRACE_WIRE)"},
-    };
-    const auto part_of = [](std::string_view text, const Part& part) {
-        const auto begin = text.find(part.before);
-        if (begin == text.npos) return std::string_view{};
-        text.remove_prefix(begin + part.before.size());
-        return part.after.empty() ? text : text.substr(0, text.find(part.after));
     };
     std::vector<Parting> found;
     for (const Part& part : parts) {

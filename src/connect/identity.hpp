@@ -15,6 +15,9 @@ namespace millrace::connect {
 /// identity, since names repeat) and the namespaces that part processes of one host. Throws Error.
 [[nodiscard]] std::string soft_fabric();
 
+/// Are both texts of processes of one machine?
+[[nodiscard]] bool is_one_machine(std::string_view own, std::string_view others);
+
 /// One thing in which two such texts differ.
 struct Parting {
     std::string_view what;  ///< "pid namespace"

@@ -57,6 +57,7 @@ struct Link::State {
     std::optional<verbs::WireAddress> wire;  ///< of this end
     Route route = Route::network;
     std::string why_wire;  ///< as a clause, where that is the route
+    bool leaves_out_icrc = false;
     bool own_writes_in_order = false;
     bool other_writes_in_order = false;
 

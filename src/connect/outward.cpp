@@ -41,12 +41,6 @@ constexpr std::array<std::uint8_t, 12> mapped{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff
 /// What a soft device's GID begins with whose wire has another port than RoCE's.
 constexpr std::array<std::uint8_t, 4> of_other_ports{0xfd, 0x4d, 0x52, 0x00};
 
-/// Its last four bytes are an IPv4 address.
-bool is_ipv4(const ibv_gid& gid) noexcept {
-    return std::memcmp(gid.raw, mapped.data(), mapped.size()) == 0 ||
-           std::memcmp(gid.raw, of_other_ports.data(), of_other_ports.size()) == 0;
-}
-
 /// All zeros: it is no address of IP.
 ibv_gid gid_of(const SocketAddress& address) noexcept {
     ibv_gid gid{};
@@ -88,6 +82,12 @@ std::string_view said_of_wire() noexcept {
 }
 
 }  // namespace
+
+// Of both kinds the last four bytes are the address.
+bool is_ipv4(const ibv_gid& gid) noexcept {
+    return std::memcmp(gid.raw, mapped.data(), mapped.size()) == 0 ||
+           std::memcmp(gid.raw, of_other_ports.data(), of_other_ports.size()) == 0;
+}
 
 std::string text_of(const ibv_gid& gid) {
     std::array<char, INET6_ADDRSTRLEN> text{};

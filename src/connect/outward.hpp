@@ -14,6 +14,9 @@ namespace millrace::connect {
 /// RoCE's; else as IPv6 addresses are written.
 [[nodiscard]] std::string text_of(const ibv_gid& gid);
 
+/// Is it an address of IPv4, of either of these kinds? Else it is one of IPv6.
+[[nodiscard]] bool is_ipv4(const ibv_gid& gid) noexcept;
+
 /// Turns the wire on, at this host's address of `socket`, which is connected, if the peer's is none
 /// of this host's. `peer`: that, to be told. Not where MILLRACE_WIRE says something, which then
 /// decides. True: it is on now. That it cannot be had is told by why_no_wire().

@@ -10,6 +10,7 @@
 
 #include "handshake.hpp"
 #include "identity.hpp"
+#include "millrace/verbs/wire.hpp"
 #include "outward.hpp"
 #include "sockets.hpp"
 
@@ -55,11 +56,29 @@ void Handshake::look_for_wire() {
 void Handshake::go_by_wire(std::string why) {
     Link::State& link = *state_;
     link.route = Route::wire;
+    // What is between two processes of one machine is memory, or cables that check what they carry.
+    link.leaves_out_icrc = link.other.soft && (link.other.capabilities & capability_no_icrc) != 0 &&
+                           verbs::may_leave_out_icrc() &&
+                           is_one_machine(link.own.fabric, link.other.fabric);
     link.why_wire = std::move(why);
     link.path.timeout = timeout_over_wire;
-    if (!link.other.soft) return;
-    link.other.queue_pair.has_gid = true;
-    link.other.queue_pair.gid = link.other.wire_gid;
+    if (link.other.soft) {
+        link.other.queue_pair.has_gid = true;
+        link.other.queue_pair.gid = link.other.wire_gid;
+    }
+    Endpoint& endpoint = *link.endpoint;
+    const ibv_gid here =
+        link.wire ? link.wire->gid : endpoint.context().gid(endpoint.port(), endpoint.gid_index());
+    const ibv_gid& there = link.other.queue_pair.gid;
+    if (is_ipv4(here) == is_ipv4(there)) return;
+    const auto says = [](const ibv_gid& own, const ibv_gid& others) {
+        return fmt::format(
+            "this end is at {}, the peer at {}, and packets go from IPv4 to IPv4 or "
+            "from IPv6 to IPv6",
+            text_of(own), text_of(others));
+    };
+    throw Failure{base::ErrorCode::refused, says(here, there),
+                  "let MILLRACE_WIRE name addresses of one family at both ends", says(there, here)};
 }
 
 void Handshake::refuse_other_fabric() const {

@@ -13,6 +13,7 @@
 #include "link_state.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/connect/link.hpp"
+#include "millrace/verbs/wire.hpp"
 
 namespace millrace::connect {
 namespace {
@@ -45,6 +46,7 @@ void connect_second_queue(Link::State& link, std::span<const std::byte> answer) 
     }
     other.packet_sequence &= 0xffffff;
     link.second->pair.connect(other, link.second->own.packet_sequence, link.path);
+    if (link.leaves_out_icrc) verbs::leave_out_icrc(link.second->pair);
 }
 
 }  // namespace

@@ -66,6 +66,7 @@ enum Capability : std::uint64_t {
     capability_write_with_immediate = 1,
     capability_atomics = 2,
     capability_memory_windows = 4,
+    capability_no_icrc = 8,  ///< over the wire, to a peer of the same machine that can, too
 };
 
 /// Who an end is and how its queue pair is reached.

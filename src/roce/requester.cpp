@@ -13,9 +13,6 @@ namespace {
 /// next packets leave before all are acknowledged.
 constexpr std::uint32_t packets_per_acknowledgement = 32;
 constexpr std::uint32_t acknowledgements_per_window = 4;
-/// So many are under way where the next message is shorter than a packet: the others wait, and
-/// leave together, which costs less than one by one.
-constexpr std::uint32_t most_short = 32;
 /// No loss makes the window smaller.
 constexpr std::uint32_t least_window = 8;
 constexpr std::uint32_t atomic_operand_bytes = 8;
@@ -61,6 +58,7 @@ void Requester::start(const RequesterAttributes& attributes) noexcept {
     reads_done_ = reads_sent_ = 0;
     timer_ = early_ = paused_ = measured_ = never;
     round_trip_ = 0;
+    bursts_.clear();
     is_running_ = true;
     is_held_ = is_recovering_ = false;
     broken_ = Status::success;
@@ -114,14 +112,12 @@ bool Requester::send(std::int64_t now, Outlet& outlet) noexcept {
     } else if (early_ <= now) {
         repeat_early(now);
     }
-    while (is_running_ && cursor_ != posted_) {
-        const Sent what = send_next(outlet);
-        if (what == Sent::yes) continue;
-        if (timer_ == never) restart_timer(now);
-        return what == Sent::not_now;
-    }
+    const std::uint32_t before = cursor_psn_;
+    Sent last = Sent::yes;
+    while (last == Sent::yes && is_running_ && cursor_ != posted_) last = send_next(outlet);
+    if (cursor_psn_ != before) bursts_.left(cursor_psn_);
     if (timer_ == never) restart_timer(now);
-    return true;
+    return last != Sent::outlet_full;
 }
 
 Requester::Sent Requester::send_next(Outlet& outlet) noexcept {
@@ -139,7 +135,7 @@ Requester::Sent Requester::send_next(Outlet& outlet) noexcept {
         }
     }
     if (under_way() >= window_) return Sent::not_now;
-    if (next.request.length < attributes_.mtu && under_way() >= most_short) return Sent::not_now;
+    if (is_short(next) && bursts_.must_wait()) return Sent::not_now;
     switch (next.request.operation) {
         case Operation::read: return send_read(next, outlet);
         case Operation::compare_swap:
@@ -286,6 +282,7 @@ void Requester::sent(const Entry& entry, std::uint32_t packets) noexcept {
         measured_ = now_;
         measured_psn_ = cursor_psn_;
     }
+    if (is_short(entry)) bursts_.add();
     cursor_psn_ = psn_after(cursor_psn_, packets);
     if (psn_distance(cursor_psn_, sent_psn_) > 0) sent_psn_ = cursor_psn_;
     if (cursor_psn_ == end_of(entry)) ++cursor_;
@@ -411,6 +408,7 @@ void Requester::progressed(std::uint32_t before, std::int64_t now) noexcept {
     retries_ = attributes_.retry_count;
     rnr_retries_ = attributes_.rnr_retry;
     is_recovering_ = false;
+    bursts_.acknowledged(unacknowledged_);
     measure(now);
     while (reads_done_ != reads_sent_ &&
            psn_distance(read_ends_[reads_done_ & read_mask_], unacknowledged_) <= 0) {
@@ -464,6 +462,7 @@ void Requester::measure(std::int64_t now) noexcept {
 
 void Requester::go_back() noexcept {
     measured_ = never;
+    bursts_.clear();
     cursor_ = done_;
     cursor_psn_ = unacknowledged_;
     reads_done_ = reads_sent_;

@@ -35,6 +35,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "bursts.hpp"
 #include "outlet.hpp"
 #include "packet.hpp"
 #include "psn.hpp"
@@ -124,6 +125,10 @@ class Requester {
     [[nodiscard]] std::uint32_t under_way() const noexcept {
         return (cursor_psn_ - unacknowledged_) & psn_mask;
     }
+    /// It leaves in a packet that is not full.
+    [[nodiscard]] bool is_short(const Entry& entry) const noexcept {
+        return entry.request.length < attributes_.mtu;
+    }
     [[nodiscard]] bool is_awaited() const noexcept { return unacknowledged_ != sent_psn_; }
     [[nodiscard]] bool is_between(std::uint32_t psn) const noexcept;
     [[nodiscard]] std::uint32_t size_at(const Entry& entry, std::uint32_t packet) const noexcept;
@@ -175,6 +180,7 @@ class Requester {
     std::uint32_t since_asked_ = 0;     ///< packets since an acknowledgement was asked for
     std::uint32_t window_ = 1;          ///< packets under way, now
     std::uint32_t since_wider_ = 0;     ///< packets acknowledged since it grew
+    Bursts bursts_;
 
     // The ends of the READs' and atomics' requests under way, oldest first.
     std::uint32_t read_mask_;

@@ -87,6 +87,15 @@ TEST(Identity, PartsTwoAddressesOfOneMachineAndOneFromNone) {
     EXPECT_EQ(what_parts(two, strict).size(), 1U) << "the address is no part of the mode";
 }
 
+TEST(Identity, KnowsProcessesOfOneMachineByItsBoot) {
+    const std::string own = Fabric{}.text();
+    const std::string container =
+        Fabric{.user = "7", .host = "pod", .network = "4026532000"}.text();
+    EXPECT_TRUE(is_one_machine(own, container));
+    EXPECT_FALSE(is_one_machine(own, Fabric{.boot = "fedcba98-7654"}.text()));
+    EXPECT_FALSE(is_one_machine("", "")) << "it says nothing of its machine";
+}
+
 TEST(Identity, NamesAllThatPartsTwoContainersAndOfTwoMachinesThatTheyAreTwo) {
     const std::string own = Fabric{}.text();
     const std::string container =

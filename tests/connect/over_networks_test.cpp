@@ -60,28 +60,56 @@ class Actor {
     ChildProcess process;
 };
 
-/// 10.77.0.1 with a cable to 10.77.0.2 and another one to 10.77.0.3. Nobody sets anything: the wire
-/// is turned on by the first peer.
-class OverNetworks : public testing::Test {
+/// The addresses of the three hosts.
+struct Family {
+    const char* name;
+    std::string middle, first, second;
+    std::string network;  ///< bits of the address that they share
+    std::string option;   ///< of `ip addr add`: nobody else has an IPv6 address, so none waits
+};
+const Family ipv4{"IPv4", "10.77.0.1", "10.77.0.2", "10.77.0.3", "/24", ""};
+const Family ipv6{"IPv6", "fd77::1", "fd77::2", "fd77::3", "/64", " nodad"};
+
+/// The middle with a cable to the first and another one to the second. Nobody sets anything: the
+/// wire is turned on by the first peer.
+class OverNetworks : public testing::TestWithParam<Family> {
   protected:
+    static std::string add(const std::string& address, const char* interface) {
+        return fmt::format("addr add {}{} dev {}{}", address, GetParam().network, interface,
+                           GetParam().option);
+    }
+    static std::string remove_first() {
+        return fmt::format("addr del {}{} dev cable", GetParam().first, GetParam().network);
+    }
+    static bool has_ipv6() { return GetParam().name == ipv6.name; }
+    /// With its address, which the kernel takes from an interface that is down, if it is IPv6.
+    void mend_cable() const {
+        networks_->first.ip("link set cable up");
+        if (has_ipv6()) networks_->first.ip(add(GetParam().first, "cable"));
+    }
+
     void SetUp() override {
         if (geteuid() != 0) GTEST_SKIP() << "needs root, to make network namespaces";
         networks_.emplace();
         const Network& middle = networks_->middle;
         for (const auto& [network, cable, address] :
-             {std::tuple{&networks_->first, "to-first", "10.77.0.2/24"},
-              {&networks_->second, "to-second", "10.77.0.3/24"}}) {
+             {std::tuple{&networks_->first, "to-first", GetParam().first},
+              {&networks_->second, "to-second", GetParam().second}}) {
             middle.ip(fmt::format("link add {} type veth peer name cable netns {}", cable,
                                   network->pid()));
             middle.ip(fmt::format("link set {} up", cable));
             network->ip("link set lo up");
-            network->ip(fmt::format("addr add {} dev cable", address));
+            network->ip(add(address, "cable"));
             network->ip("link set cable up");
         }
         middle.ip("link set lo up");
-        middle.ip("addr add 10.77.0.1/24 dev to-first");
-        middle.ip("route add 10.77.0.3 dev to-second src 10.77.0.1");
-        server_.emplace("serve_networks", middle, "10.77.0.1:0");
+        const Family& family = GetParam();
+        middle.ip(add(family.middle, "to-first"));
+        // The second asks on its own cable who has the address.
+        if (has_ipv6()) middle.ip(fmt::format("addr add {} dev to-second nodad", family.middle));
+        middle.ip(fmt::format("route add {} dev to-second src {}", family.second, family.middle));
+        server_.emplace("serve_networks", middle,
+                        has_ipv6() ? "[" + family.middle + "]:0" : family.middle + ":0");
         const std::string address = server_->heard();
         first_.emplace("join_network", networks_->first, address);
         ASSERT_EQ(server_->heard(), "connected");
@@ -98,7 +126,8 @@ class OverNetworks : public testing::Test {
     }
     /// Requests of both ends are on their way between `strike` and `mend`, which follow each other
     /// at once.
-    void expect_to_outlast(const std::string& strike, const std::string& mend) {
+    template <class Mend>
+    void expect_to_outlast(const std::string& strike, const Mend& mend) {
         const Network& network = networks_->first;
         for (int round = 0; round < 10; ++round) {
             const auto begun = base::Clock::now();
@@ -106,7 +135,7 @@ class OverNetworks : public testing::Test {
             EXPECT_EQ(server_->asked("write 0"), "posted");
             EXPECT_EQ(first_->asked("write 0"), "posted");
             expect_second_goes_on();
-            network.ip(mend);
+            mend();
             const std::string here = server_->asked("outcome 0");
             const std::string there = first_->asked("outcome 0");
             if (here == "ok" && there == "ok") return expect_second_goes_on();
@@ -141,25 +170,25 @@ class OverNetworks : public testing::Test {
     std::optional<Actor> server_, first_, second_;
 };
 
-TEST_F(OverNetworks, ALinkOutlastsAnInterfaceThatIsDownForAMoment) {
-    expect_to_outlast("link set cable down", "link set cable up");
+TEST_P(OverNetworks, ALinkOutlastsAnInterfaceThatIsDownForAMoment) {
+    expect_to_outlast("link set cable down", [&] { mend_cable(); });
 }
 
-TEST_F(OverNetworks, ALinkOutlastsAnAddressThatIsAwayForAMoment) {
-    expect_to_outlast("addr del 10.77.0.2/24 dev cable", "addr add 10.77.0.2/24 dev cable");
+TEST_P(OverNetworks, ALinkOutlastsAnAddressThatIsAwayForAMoment) {
+    expect_to_outlast(remove_first(), [&] { networks_->first.ip(add(GetParam().first, "cable")); });
 }
 
-TEST_F(OverNetworks, AnInterfaceThatStaysDownEndsItsConnectionAlone) {
+TEST_P(OverNetworks, AnInterfaceThatStaysDownEndsItsConnectionAlone) {
     expect_to_end_by("link set cable down");
 }
 
-TEST_F(OverNetworks, AnAddressThatIsRemovedEndsItsConnectionAlone) {
-    expect_to_end_by("addr del 10.77.0.2/24 dev cable");
+TEST_P(OverNetworks, AnAddressThatIsRemovedEndsItsConnectionAlone) {
+    expect_to_end_by(remove_first());
 }
 
-TEST_F(OverNetworks, ANewConnectionIsMadeOnceTheInterfaceIsBack) {
+TEST_P(OverNetworks, ANewConnectionIsMadeOnceTheInterfaceIsBack) {
     expect_to_end_by("link set cable down");
-    networks_->first.ip("link set cable up");
+    mend_cable();
     Actor again{"join_network", networks_->first, server_->asked("address")};
     EXPECT_EQ(server_->heard(), "connected");
     EXPECT_EQ(again.heard(), "connected");
@@ -168,7 +197,7 @@ TEST_F(OverNetworks, ANewConnectionIsMadeOnceTheInterfaceIsBack) {
 }
 
 // With MILLRACE_TEST_LONG half a minute; else until its end is known, which is what counts.
-TEST_F(OverNetworks, AStoppedPeerHearsOfTheEndOnceItGoesOn) {
+TEST_P(OverNetworks, AStoppedPeerHearsOfTheEndOnceItGoesOn) {
     const auto stopped_for = std::chrono::seconds{std::getenv("MILLRACE_TEST_LONG") ? 30 : 0};
     ASSERT_TRUE(first_->process.stop());
     const auto begun = base::Clock::now();
@@ -182,6 +211,9 @@ TEST_F(OverNetworks, AStoppedPeerHearsOfTheEndOnceItGoesOn) {
     EXPECT_EQ(first_->asked("peer 0"), "gone");
     expect_second_goes_on();
 }
+
+INSTANTIATE_TEST_SUITE_P(Families, OverNetworks, testing::Values(ipv4, ipv6),
+                         [](const auto& family) { return family.param.name; });
 
 MILLRACE_CHILD(hold_network) {
     if (::unshare(CLONE_NEWNET) != 0) return 1;

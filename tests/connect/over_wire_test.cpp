@@ -8,7 +8,11 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
+#include <iterator>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -17,12 +21,14 @@
 #include "identity.hpp"
 #include "peers.hpp"
 #include "support/child_process.hpp"
+#include "support/temporary_folder.hpp"
 #include "wire.hpp"
 
 namespace millrace::connect {
 namespace {
 
 using millrace::test::ChildProcess;
+using millrace::test::TemporaryFolder;
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
@@ -94,7 +100,8 @@ TEST(OverWire, TwoHostsFindEachOtherAndSayWhy) {
     EXPECT_THAT(listening, AllOf(HasSubstr("connected "), HasSubstr("127.0.0.2 port "),
                                  HasSubstr("to 127.0.0.3 port "), Not(HasSubstr("in memory")),
                                  HasSubstr("address on the wire 127.0.0.2 here, 127.0.0.3 there"),
-                                 HasSubstr("it is on by MILLRACE_WIRE=127.0.0.2")));
+                                 HasSubstr("it is on by MILLRACE_WIRE=127.0.0.2"),
+                                 HasSubstr("without ICRC, as both ends are on one machine")));
     EXPECT_THAT(connecting, AllOf(HasSubstr("connected "), HasSubstr("127.0.0.3 port "),
                                   HasSubstr("to 127.0.0.2 port "), Not(HasSubstr("in memory"))));
 }
@@ -118,6 +125,50 @@ TEST(OverWire, WhereAllGoesByItTwoProcessesOfOneHostDoNot) {
         link_between({first_host + ",always"}, {first_host + ",always"});
     EXPECT_THAT(listening, HasSubstr("connected wire"));
     EXPECT_THAT(connecting, HasSubstr("connected wire"));
+}
+
+/// Of a file that `millrace soft trace --pcap` writes: how many packets have an ICRC, and how many
+/// "none" in its place.
+struct Traced {
+    explicit Traced(const std::string& path) {
+        std::ifstream file{path, std::ios::binary};
+        const std::string all{std::istreambuf_iterator<char>{file}, {}};
+        for (std::size_t at = 24; at + 16 <= all.size();) {
+            std::uint32_t size = 0;
+            std::memcpy(&size, all.data() + at + 8, sizeof size);
+            at += 16 + size;
+            ++(std::string_view{all}.substr(0, at).ends_with("none") ? without_icrc : with_icrc);
+        }
+    }
+    int with_icrc = 0;
+    int without_icrc = 0;
+};
+Traced traced_between(const std::string& one, const std::string& other,
+                      const std::string& transport) {
+    const TemporaryFolder folder;
+    const std::string path = folder.path("trace.pcap");
+    const std::string trace = "MILLRACE_WIRE_PCAP=" + path;
+    const auto [listening, connecting] = link_between({one, trace}, {other, trace}, transport);
+    EXPECT_THAT(listening, HasSubstr("connected wire"));
+    EXPECT_THAT(connecting, HasSubstr("connected wire"));
+    EXPECT_EQ(listening.find("without ICRC") == listening.npos,
+              connecting.find("without ICRC") == connecting.npos);
+    return Traced{path};
+}
+
+TEST(OverWire, PacketsBetweenEndsOfOneMachineHaveNoIcrc) {
+    const Traced traced = traced_between(first_host, second_host, "rc");
+    EXPECT_EQ(traced.with_icrc, 0);
+    EXPECT_GE(traced.without_icrc, 4) << "a WRITE each, as it was sent and as it came";
+}
+
+TEST(OverWire, PacketsHaveAnIcrcWhereOneEndWantsIt) {
+    for (const auto& [one, other] : {std::pair{first_host + ",checked", second_host},
+                                     {first_host, second_host + ",checked"}}) {
+        const Traced traced = traced_between(one, other, "rc");
+        EXPECT_EQ(traced.without_icrc, 0) << one << ", " << other;
+        EXPECT_GE(traced.with_icrc, 4) << one << ", " << other;
+    }
 }
 
 // At one address, the second one has a port of its own.

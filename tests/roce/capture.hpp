@@ -70,21 +70,32 @@ inline void write_capture(const std::string& path, const Route& route,
     for (const std::uint32_t word : {0xa1b2c3d4U, 0x00040002U, 0U, 0U, 65535U, 1U}) little(word);
     for (const auto& packet : packets) {
         const std::size_t udp_length = 8 + packet.size() + icrc_bytes;
-        const auto size = static_cast<std::uint32_t>(ethernet_bytes + 20 + udp_length);
+        const bool four = is_ipv4(route.source);
+        const auto size =
+            static_cast<std::uint32_t>(ethernet_bytes + (four ? 20 : 40) + udp_length);
         little(0);
         little(0);
         little(size);
         little(size);
         all.insert(all.end(), 12, 0x02);
-        big(0x0800);
-        big(0x4500);
-        big(20 + udp_length);
-        big(0);       // identification
-        big(0x4000);  // "don't fragment"
-        big(64 << 8 | 17);
-        big(0);
-        all.insert(all.end(), route.source.begin() + 12, route.source.end());
-        all.insert(all.end(), route.destination.begin() + 12, route.destination.end());
+        if (four) {
+            big(0x0800);
+            big(0x4500);
+            big(20 + udp_length);
+            big(0);       // identification
+            big(0x4000);  // "don't fragment"
+            big(64 << 8 | 17);
+            big(0);
+        } else {
+            big(0x86dd);
+            big(0x6120);  // a traffic class and a flow label, which the ICRC does not cover
+            big(0x3456);
+            big(udp_length);
+            big(17 << 8 | 64);
+        }
+        const std::ptrdiff_t begins = four ? 12 : 0;
+        all.insert(all.end(), route.source.begin() + begins, route.source.end());
+        all.insert(all.end(), route.destination.begin() + begins, route.destination.end());
         big(route.source_port);
         big(route.destination_port);
         big(udp_length);

@@ -274,10 +274,8 @@ std::string output_of(const std::string& command) {
 
 /// A packet of every opcode, in a file that is removed at the end.
 struct Written {
-    Written() {
+    explicit Written(const Route& route) {
         std::mt19937 random{11};
-        const std::uint8_t addresses[]{10, 1, 2, 3, 10, 4, 5, 6};
-        const Route route{ipv4_gid(addresses), ipv4_gid(addresses + 4), 0xc321, udp_port};
         std::vector<Bytes> all;
         for (const Opcode opcode : all_opcodes()) {
             packets.push_back(some_packet(opcode, random));
@@ -295,11 +293,28 @@ struct Written {
     std::vector<std::size_t> sizes;
 };
 
-TEST(RocePacket, IsReadByScapyWhichComputesTheSameIcrc) {
+Route route_over_ipv4() {
+    const std::uint8_t addresses[]{10, 1, 2, 3, 10, 4, 5, 6};
+    return {ipv4_gid(addresses), ipv4_gid(addresses + 4), 0xc321, udp_port};
+}
+Route route_over_ipv6() {
+    return {{0xfd, 0x12, 0x34, 0x56, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1},
+            {0xfd, 0x12, 0x34, 0x56, 0, 0, 0, 9, 8, 7, 6, 5, 4, 3, 2, 1},
+            0xc321,
+            udp_port};
+}
+
+class RoceJudge : public testing::TestWithParam<Route> {};
+INSTANTIATE_TEST_SUITE_P(Families, RoceJudge, testing::Values(route_over_ipv4(), route_over_ipv6()),
+                         [](const auto& route) {
+                             return is_ipv4(route.param.source) ? "IPv4" : "IPv6";
+                         });
+
+TEST_P(RoceJudge, ScapyReadsPacketsAndComputesTheSameIcrc) {
     if (std::system("/usr/bin/python3 -c 'import scapy.contrib.roce' 2>/dev/null") != 0) {
         GTEST_SKIP() << "no python3-scapy";
     }
-    const Written written;
+    const Written written{GetParam()};
     std::string expected;
     for (std::size_t i = 0; i < written.packets.size(); ++i) {
         const Packet& packet = written.packets[i];
@@ -321,14 +336,14 @@ std::string hex(std::uint64_t value, int digits) {
     return text.data();
 }
 
-TEST(RocePacket, IsReadByTshark) {
+TEST_P(RoceJudge, TsharkReadsPackets) {
     if (std::system("tshark --version >/dev/null 2>&1") != 0) GTEST_SKIP() << "no tshark";
-    const Written written;
+    const Written written{GetParam()};
     std::string command = "tshark -r " + written.path + " -T fields -E separator=,";
     for (const char* field :
          {"bth.opcode", "bth.psn", "bth.destqp", "reth.va", "reth.r_key", "reth.dmalen",
-          "atomiceth.swapdt", "atomiceth.cmpdt", "atomicacketh.origremdt", "aeth.msn",
-          "deth.q_key", "deth.srcqp", "immdt"}) {
+          "atomiceth.swapdt", "atomiceth.cmpdt", "atomicacketh.origremdt", "aeth.msn", "deth.q_key",
+          "deth.srcqp", "immdt"}) {
         command += std::string{" -e infiniband."} + field;
     }
     std::istringstream lines{output_of(command + " 2>/dev/null")};

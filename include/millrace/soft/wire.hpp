@@ -16,21 +16,21 @@ namespace millrace::soft {
 
 /// How hosts elsewhere name this process's queue pairs.
 struct WireAddress {
-    ibv_gid gid{};           ///< ::ffff:a.b.c.d; where UDP port 4791 is taken, a private one
+    ibv_gid gid{};           ///< the address; where UDP port 4791 is taken, a private one
     int gid_index = 0;       ///< of the entry of RoCE version 2
     std::uint16_t port = 0;  ///< of UDP
 };
 
-/// Of the process that has opened `context`, at this host's address `local` (as ::ffff:a.b.c.d; all
-/// zeros: at any). Nothing: its wire is off, or does not use that address. Any thread.
+/// Of the process that has opened `context`, at this host's address `local` (all zeros: at any).
+/// Nothing: its wire is off, or does not use that address. Any thread.
 [[nodiscard]] std::optional<WireAddress> wire_at(ibv_context* context,
                                                  const ibv_gid& local) noexcept;
 
-/// Turns the wire on as MILLRACE_WIRE=auto does, at this host's address `at` (::ffff:a.b.c.d) if
-/// it has that, unless MILLRACE_WIRE says something itself. True: it is on, or will be when the
-/// device is opened. Where that is open already, its GIDs and MTU change, and datagrams of queue
-/// pairs that there are stay on this host. False: MILLRACE_WIRE is "off". Throws base::Error: what
-/// MILLRACE_WIRE says cannot be, or the system refuses. Any thread.
+/// Turns the wire on as MILLRACE_WIRE=auto does, at this host's address `at` (IPv4 as
+/// ::ffff:a.b.c.d) if it has that, unless MILLRACE_WIRE says something itself. True: it is on, or
+/// will be when the device is opened. Where that is open already, its GIDs and MTU change, and
+/// datagrams of queue pairs that there are stay on this host. False: MILLRACE_WIRE is "off". Throws
+/// base::Error: what MILLRACE_WIRE says cannot be, or the system refuses. Any thread.
 [[nodiscard]] bool turn_wire_on(const ibv_gid& at);
 
 /// "" while the wire is off, else what MILLRACE_WIRE says ("127.0.0.2", "auto"): programs that say
@@ -38,6 +38,11 @@ struct WireAddress {
 [[nodiscard]] std::string wire_in_words();
 /// It does: peers of this host, too, are reached by packets. Throws base::Error as above.
 [[nodiscard]] bool wire_is_always();
+
+/// MILLRACE_WIRE does not say ",checked". Throws base::Error as above.
+[[nodiscard]] bool may_leave_out_icrc();
+/// See verbs::leave_out_icrc.
+void leave_out_icrc(ibv_qp* qp) noexcept;
 
 /// What this host has for the wire that MILLRACE_WIRE names, or `auto`.
 struct WireOutlook {

@@ -9,6 +9,7 @@
 
 #include "millrace/base/detail/uncancelled.hpp"
 #include "millrace/soft/device.hpp"
+#include "millrace/soft/wire.hpp"
 #include "process/context.hpp"
 #include "queue_pair/queue_pair.hpp"
 #include "regions/region_facts.hpp"
@@ -44,6 +45,10 @@ bool maps_remote(ibv_context* context) noexcept { return context_of(context)->ca
 bool shares_memory(ibv_qp* qp) noexcept {
     auto& own = *static_cast<QueuePair*>(qp);
     return bool{own.connection(own.sends.hold())};
+}
+void leave_out_icrc(ibv_qp* qp) noexcept {
+    const auto sends = static_cast<QueuePair*>(qp)->sends.hold();
+    if (sends->transport != nullptr) sends->transport->leave_out_icrc();
 }
 
 }  // namespace millrace::soft

@@ -39,6 +39,8 @@ class Transport {
         static_cast<void>(attributes);
         static_cast<void>(state);
     }
+    /// Packets of the wire: both ends have agreed to go without.
+    virtual void leave_out_icrc() noexcept {}
     /// Lets go of receivers that are gone: their memory, and what tells of their process.
     virtual void forget_gone() noexcept {}
 };

@@ -74,7 +74,7 @@ ibv_wc_status Connected::post(const ibv_send_wr& wr, std::uint32_t flags,
 void Connected::send(std::int64_t now, bool acknowledges) noexcept {
     bool all = false;
     {
-        WireOutlet outlet{*route_};
+        WireOutlet outlet{*route_, check()};
         all = protocol_->send(now, outlet, acknowledges);
     }
     const std::int64_t deadline = protocol_->next_deadline(acknowledges);
@@ -105,7 +105,7 @@ void Connected::abort() noexcept {
 void Connected::answer() noexcept {
     if (!port_.usable()) return;
     {
-        WireOutlet outlet{*route_};
+        WireOutlet outlet{*route_, check()};
         protocol_->answer(cable_now(), outlet);
     }
     port_.flush();

@@ -44,6 +44,7 @@ class Connected final : public Transport, private WireReceiver, private WireTime
     void restart() noexcept override;
     [[nodiscard]] bool idle() const noexcept override { return protocol_->is_drained(); }
     void learn(const ibv_qp_attr& attributes, ibv_qp_state state) noexcept override;
+    void leave_out_icrc() noexcept override { go_unchecked(); }
 
   private:
     // WireReceiver
@@ -56,6 +57,9 @@ class Connected final : public Transport, private WireReceiver, private WireTime
     void take(const WirePacket& packet) noexcept;
     void send(std::int64_t now, bool acknowledges = true) noexcept;
     void answer() noexcept;
+    [[nodiscard]] Check check() const noexcept {
+        return goes_unchecked() ? Check::left_out : Check::icrc;
+    }
     void tell_owner() noexcept;
 
     WirePort& port_;

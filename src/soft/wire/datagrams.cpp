@@ -7,14 +7,14 @@
 #include <cstring>
 #include <exception>
 
-#include "roce/packet.hpp"
-#include "roce/unreliable.hpp"
 #include "datagram/address_handle.hpp"
 #include "fabric/copy_in_order.hpp"
 #include "fabric/node.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/log.hpp"
 #include "process/process.hpp"
+#include "roce/packet.hpp"
+#include "roce/unreliable.hpp"
 #include "wire/destination.hpp"
 
 namespace millrace::soft {
@@ -23,22 +23,41 @@ namespace {
 constexpr std::uint32_t udp_and_check_bytes = 8 + 4;
 constexpr std::uint8_t usual_time_to_live = 64;
 /// What adapters say of a datagram in its completion's service level, as RoCE has none there: that
-/// it had a UDP header, and an IPv4 one. UCX looks there for how the 40 bytes are to be read.
-constexpr std::uint32_t by_udp_and_ipv4 = 8 | 2;
+/// it had a UDP header, and one of which IP. UCX looks there for how the 40 bytes are to be read.
+constexpr std::uint32_t by_udp = 8;
+constexpr std::uint32_t by_ipv6 = 1;
+constexpr std::uint32_t by_ipv4 = 2;
+
+/// What stands before a datagram: an IPv6 header is a GRH.
+union HeaderInGrh {
+    Ipv4InGrh four;
+    ibv_grh six;
+};
 
 /// As it came, as far as a socket tells.
-[[nodiscard]] Ipv4InGrh header_of(const WirePacket& packet, const UdpAddress& to) noexcept {
+[[nodiscard]] ibv_grh ipv6_header_of(const WirePacket& packet, const UdpAddress& to) noexcept {
+    ibv_grh grh{};
+    grh.version_tclass_flow = htonl(std::uint32_t{6} << 28);
+    grh.paylen = htons(static_cast<std::uint16_t>(udp_and_check_bytes + packet.bytes.size()));
+    grh.next_hdr = IPPROTO_UDP;
+    grh.hop_limit = usual_time_to_live;
+    grh.sgid = packet.from.ip.gid();
+    grh.dgid = to.ip.gid();
+    return grh;
+}
+
+[[nodiscard]] Ipv4InGrh ipv4_header_of(const WirePacket& packet, const UdpAddress& to) noexcept {
     Ipv4InGrh grh{};
     iphdr& header = grh.header;
     header.version = 4;
     header.ihl = sizeof(iphdr) / 4;
-    header.tot_len = htons(static_cast<std::uint16_t>(sizeof(iphdr) + udp_and_check_bytes +
-                                                      packet.bytes.size()));
+    header.tot_len = htons(
+        static_cast<std::uint16_t>(sizeof(iphdr) + udp_and_check_bytes + packet.bytes.size()));
     header.frag_off = htons(IP_DF);
     header.ttl = usual_time_to_live;
     header.protocol = IPPROTO_UDP;
-    header.saddr = htonl(packet.from.ip);
-    header.daddr = htonl(to.ip);
+    header.saddr = htonl(packet.from.ip.ipv4());
+    header.daddr = htonl(to.ip.ipv4());
     std::uint32_t sum = 0;
     for (std::size_t i = 0; i < sizeof(iphdr) / 2; ++i) {
         std::uint16_t word;
@@ -68,7 +87,7 @@ bool Datagrams::carries(const ibv_ah_attr& attributes, std::uint32_t qpn) noexce
     try {
         const auto address = address_on_wire(process_, attributes, qpn);
         if (!address) return false;
-        auto& route = routes_[std::uint64_t{address->ip} << 16 | address->port];
+        auto& route = routes_[*address];
         if (route == nullptr) route = port_.route(*address);
         to_ = route.get();
     } catch (const std::exception& error) {
@@ -119,7 +138,13 @@ void Datagrams::arrived(const WirePacket& packet) noexcept {
     } catch (const std::exception&) {  // no memory for it: the datagram is lost
     }
     if (own_ == nullptr) return;
-    const Ipv4InGrh header = header_of(packet, port_.own());
+    const bool four = port_.own().ip.is_ipv4();
+    HeaderInGrh header;
+    if (four) {
+        header.four = ipv4_header_of(packet, port_.own());
+    } else {
+        header.six = ipv6_header_of(packet, port_.own());
+    }
     DatagramMessage message;
     // Read only: a Piece says where memory is, whoever may change it.
     auto* const payload =
@@ -129,8 +154,9 @@ void Datagrams::arrived(const WirePacket& packet) noexcept {
     message.bytes = static_cast<std::uint32_t>(parsed.payload.size());
     message.source = parsed.source;
     message.qkey = parsed.q_key;
-    message.grh = reinterpret_cast<const ibv_grh*>(&header);
-    message.flags = completion_grh | by_udp_and_ipv4 << completion_service_level_shift;
+    message.grh = &header.six;
+    message.flags = completion_grh | (by_udp | (four ? by_ipv4 : by_ipv6))
+                                         << completion_service_level_shift;
     if (parsed.solicited) message.flags |= completion_solicited;
     if (parsed.kind == roce::Kind::send_only_immediate) {
         message.flags |= completion_immediate;

@@ -34,8 +34,8 @@ class Datagrams final : public DatagramWire, private WireReceiver {
     WirePort& port_;
     Process& process_;
     const std::uint32_t qpn_;
-    std::map<std::uint64_t, std::shared_ptr<WireRoute>> routes_;  ///< by address and port
-    WireRoute* to_ = nullptr;                                     ///< as `carries` has found it
+    std::map<UdpAddress, std::shared_ptr<WireRoute>> routes_;
+    WireRoute* to_ = nullptr;  ///< as `carries` has found it
     std::uint32_t psn_ = 0;
     std::shared_ptr<DatagramTarget> own_;  ///< this queue pair, as its senders know it
 };

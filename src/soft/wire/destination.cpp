@@ -14,7 +14,8 @@ std::optional<UdpAddress> address_on_wire(Process& process, const ibv_ah_attr& a
     if (wire == nullptr) return std::nullopt;
     if (wire->is_always() && leads_to_port(nullptr, attributes)) return wire->own();
     if (attributes.is_global == 0) return std::nullopt;
-    const auto address = udp_address_of(attributes.grh.dgid);
+    auto address = udp_address_of(attributes.grh.dgid);
+    if (address && address->ip.is_ipv4() != wire->own().ip.is_ipv4()) address.reset();
     if (address && is_own_gid(attributes.grh.dgid) &&
         process.node().peer(node_of_qpn(qpn)) != nullptr) {
         return std::nullopt;

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/ip.h>
+#include <netinet/ip6.h>
 #include <netinet/udp.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -14,6 +15,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
+#include <iterator>
 
 #include "millrace/base/detail/uncancelled.hpp"
 #include "millrace/base/error.hpp"
@@ -29,7 +31,7 @@ struct FileHeader {
     std::uint16_t version_minor = 4;
     std::uint32_t unused[2]{};
     std::uint32_t longest_packet = 65535;
-    std::uint32_t link_type = 228;  // LINKTYPE_IPV4
+    std::uint32_t link_type = 101;  // LINKTYPE_RAW: IPv4 or IPv6, as the first four bits say
 };
 static_assert(sizeof(FileHeader) == 24);
 struct PacketHeader {
@@ -39,12 +41,7 @@ struct PacketHeader {
     std::uint32_t bytes;
 };
 
-struct Headers {
-    PacketHeader packet;
-    iphdr ip;
-    udphdr udp;
-};
-static_assert(sizeof(Headers) == 16 + 20 + 8);
+constexpr std::uint8_t usual_time_to_live = 64;
 
 [[nodiscard]] std::uint16_t checksum_of(const iphdr& header) noexcept {
     std::uint16_t words[sizeof header / 2];
@@ -53,6 +50,34 @@ static_assert(sizeof(Headers) == 16 + 20 + 8);
     for (const std::uint16_t word : words) sum += word;
     sum = (sum & 0xffff) + (sum >> 16);
     return static_cast<std::uint16_t>(~(sum + (sum >> 16)));
+}
+
+[[nodiscard]] iphdr ipv4_header(const UdpAddress& from, const UdpAddress& to, std::size_t udp_bytes,
+                                std::uint16_t id) noexcept {
+    iphdr ip{};
+    ip.version = 4;
+    ip.ihl = sizeof ip / 4;
+    ip.tot_len = htons(static_cast<std::uint16_t>(sizeof ip + udp_bytes));
+    ip.id = htons(id);
+    ip.frag_off = htons(IP_DF);
+    ip.ttl = usual_time_to_live;
+    ip.protocol = IPPROTO_UDP;
+    ip.saddr = htonl(from.ip.ipv4());
+    ip.daddr = htonl(to.ip.ipv4());
+    ip.check = checksum_of(ip);
+    return ip;
+}
+
+[[nodiscard]] ip6_hdr ipv6_header(const UdpAddress& from, const UdpAddress& to,
+                                  std::size_t udp_bytes) noexcept {
+    ip6_hdr ip{};
+    ip.ip6_flow = htonl(std::uint32_t{6} << 28);
+    ip.ip6_plen = htons(static_cast<std::uint16_t>(udp_bytes));
+    ip.ip6_nxt = IPPROTO_UDP;
+    ip.ip6_hlim = usual_time_to_live;
+    std::memcpy(&ip.ip6_src, from.ip.bytes().data(), sizeof ip.ip6_src);
+    std::memcpy(&ip.ip6_dst, to.ip.bytes().data(), sizeof ip.ip6_dst);
+    return ip;
 }
 
 /// The first process writes the header; the others see that it is there.
@@ -85,28 +110,25 @@ void PacketTrace::write(const UdpAddress& from, const UdpAddress& to,
                         std::span<const std::uint8_t> payload, std::uint16_t id) noexcept {
     timespec now{};
     ::clock_gettime(CLOCK_REALTIME, &now);
-    const auto all = static_cast<std::uint32_t>(sizeof(iphdr) + sizeof(udphdr) + payload.size());
-    Headers headers{};
-    headers.packet = {static_cast<std::uint32_t>(now.tv_sec),
-                      static_cast<std::uint32_t>(now.tv_nsec), all, all};
-    headers.ip.version = 4;
-    headers.ip.ihl = sizeof(iphdr) / 4;
-    headers.ip.tot_len = htons(static_cast<std::uint16_t>(all));
-    headers.ip.id = htons(id);
-    headers.ip.frag_off = htons(IP_DF);
-    headers.ip.ttl = 64;
-    headers.ip.protocol = IPPROTO_UDP;
-    headers.ip.saddr = htonl(from.ip);
-    headers.ip.daddr = htonl(to.ip);
-    headers.ip.check = checksum_of(headers.ip);
-    headers.udp.source = htons(from.port);
-    headers.udp.dest = htons(to.port);
-    headers.udp.len = htons(static_cast<std::uint16_t>(sizeof(udphdr) + payload.size()));
+    const bool four = from.ip.is_ipv4();
+    const std::size_t udp_bytes = sizeof(udphdr) + payload.size();
+    const std::size_t ip_bytes = four ? sizeof(iphdr) : sizeof(ip6_hdr);
+    const auto all = static_cast<std::uint32_t>(ip_bytes + udp_bytes);
+    PacketHeader header{static_cast<std::uint32_t>(now.tv_sec),
+                        static_cast<std::uint32_t>(now.tv_nsec), all, all};
+    iphdr ipv4 = ipv4_header(from, to, udp_bytes, id);
+    ip6_hdr ipv6 = ipv6_header(from, to, udp_bytes);
+    udphdr udp{};
+    udp.source = htons(from.port);
+    udp.dest = htons(to.port);
+    udp.len = htons(static_cast<std::uint16_t>(udp_bytes));
     const base::Uncancelled held;
-    const iovec pieces[2]{{&headers, sizeof headers},
-                          {const_cast<std::uint8_t*>(payload.data()), payload.size()}};
-    const std::size_t wanted = sizeof headers + payload.size();
-    const ssize_t written = ::writev(file_.get(), pieces, 2);
+    const iovec pieces[]{{&header, sizeof header},
+                         {four ? static_cast<void*>(&ipv4) : &ipv6, ip_bytes},
+                         {&udp, sizeof udp},
+                         {const_cast<std::uint8_t*>(payload.data()), payload.size()}};
+    const std::size_t wanted = sizeof header + all;
+    const ssize_t written = ::writev(file_.get(), pieces, std::size(pieces));
     if (written >= 0 && static_cast<std::size_t>(written) == wanted) return;
     // After half a packet nobody could read on.
     const int error = written < 0 ? errno : ENOSPC;

@@ -1,4 +1,4 @@
-// The wire's packets in a file that tshark and tcpdump read (pcap, IPv4 without a link layer), by
+// The wire's packets in a file that tshark and tcpdump read (pcap, IP without a link layer), by
 // `millrace soft trace --pcap FILE`, which sets MILLRACE_WIRE_PCAP. Several threads and processes
 // append to one file: each packet is one write. Used by the port.
 #pragma once
@@ -18,7 +18,7 @@ class PacketTrace {
     /// Null: MILLRACE_WIRE_PCAP is not set. Throws base::Error: the file cannot be written.
     [[nodiscard]] static std::unique_ptr<PacketTrace> from_environment();
 
-    /// `payload`: of UDP, with the ICRC. The IP identification is `id`.
+    /// `payload`: of UDP, with the ICRC. Over IPv4 the identification is `id`.
     void write(const UdpAddress& from, const UdpAddress& to, std::span<const std::uint8_t> payload,
                std::uint16_t id) noexcept;
 

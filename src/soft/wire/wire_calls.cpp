@@ -60,7 +60,7 @@ bool turn_wire_on(const ibv_gid& at) {
     const bool says_itself = set != nullptr && *set != '\0';
     const bool says_off = says_itself && parse_wire(set).kind == WireChoice::Kind::off;
     const auto address = udp_address_of(at);
-    if (!says_itself) turn_wire_on_at(address ? address->ip : 0);
+    if (!says_itself) turn_wire_on_at(address ? address->ip : IpAddress{});
     const std::lock_guard guard{opened_wire().mutex};
     if (const auto process = opened_wire().opener.lock();
         process != nullptr && process->node().usable()) {
@@ -81,11 +81,13 @@ std::string wire_in_words() {
         case WireChoice::Kind::automatic: return std::string{"auto"} + mark;
         case WireChoice::Kind::named: break;
     }
-    const std::string all = describe(choice.address);
-    return (choice.address.port == 0 ? all.substr(0, all.find(':')) : all) + mark;
+    const IpAddress& ip = choice.address.ip;
+    if (!ip.is_ipv4()) return "[" + ip.words() + "]" + mark;
+    return (choice.address.port == 0 ? ip.words() : describe(choice.address)) + mark;
 }
 
 bool wire_is_always() { return wire_of_environment().always; }
+bool may_leave_out_icrc() { return !wire_of_environment().checked; }
 
 void check_wire(std::string_view text) { static_cast<void>(parse_wire(text)); }
 

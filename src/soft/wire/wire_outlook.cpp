@@ -18,9 +18,10 @@ WireOutlook look_at_wire() {
     const WireInterface interface = find_wire_interface(choice);
     WireOutlook outlook;
     const std::string words = describe({interface.ip, public_wire_port});
-    outlook.address = words.substr(0, words.find(':'));
+    outlook.address = interface.ip.words();
     outlook.interface_mtu = interface.mtu;
-    if (const auto mtu = wire_mtu(interface.mtu)) outlook.packet_bytes = std::uint32_t{128} << *mtu;
+    if (const auto mtu = wire_mtu(interface.mtu, interface.ip))
+        outlook.packet_bytes = std::uint32_t{128} << *mtu;
     Descriptor socket = wire_socket({interface.ip, public_wire_port}, false);
     if (!socket) {
         if (errno != EADDRINUSE) base::throw_errno(errno, "look at the wire's port", words);

@@ -46,20 +46,16 @@ constexpr std::uint32_t management_queue_pair = 1;
 constexpr std::size_t management_place = queue_pairs_per_node;
 
 [[nodiscard]] ibv_mtu mtu_of(const WireInterface& interface) {
-    if (const auto mtu = wire_mtu(interface.mtu)) return *mtu;
+    if (const auto mtu = wire_mtu(interface.mtu, interface.ip)) return *mtu;
     throw base::Error{base::ErrorCode::unsupported, "turn on the wire",
                       describe({interface.ip, public_wire_port}),
                       fmt::format("the interface's MTU of {} is too small", interface.mtu),
-                      fmt::format("raise it to {} or more", 256 + wire_header_bytes)};
+                      fmt::format("raise it to {} or more", 256 + wire_header_bytes(interface.ip))};
 }
 
 [[nodiscard]] UdpAddress address_of(int socket) {
-    sockaddr_in own{};
-    socklen_t length = sizeof own;
-    if (::getsockname(socket, reinterpret_cast<sockaddr*>(&own), &length) != 0) {
-        base::throw_errno(errno, "turn on the wire", "its socket");
-    }
-    return udp_address_of(own);
+    if (const auto own = own_address_of(socket)) return *own;
+    base::throw_errno(errno, "turn on the wire", "its socket");
 }
 
 }  // namespace
@@ -71,7 +67,7 @@ struct WirePort::Buffers {
     Mapping memory = Mapping::of_own_memory(most_datagrams * longest_datagram);
     std::array<mmsghdr, most_datagrams> messages{};
     std::array<iovec, most_datagrams> places{};
-    std::array<sockaddr_in, most_datagrams> sources{};
+    std::array<SocketAddress, most_datagrams> sources{};
     std::array<Control, most_datagrams> controls{};
     /// Of the source that the last packet came from.
     UdpAddress source{};
@@ -121,6 +117,13 @@ std::shared_ptr<WirePort> WirePort::open(const WireChoice& choice,
                           describe({interface.ip, public_wire_port}),
                           "another program, another user or a RoCE device of the kernel has that "
                           "port: name another one, or none, for one that peers of Millrace find");
+    }
+    if (slots == nullptr && !interface.ip.is_ipv4()) {
+        base::throw_errno(EADDRINUSE, "turn on the wire",
+                          describe({interface.ip, public_wire_port}),
+                          "another program, another user or a RoCE device of the kernel has that "
+                          "port, and over IPv6 the wire has no other: free it, or name an IPv4 "
+                          "address (MILLRACE_WIRE)");
     }
     if (slots == nullptr) {
         socket = wire_socket({interface.ip, wanted}, false);
@@ -180,7 +183,7 @@ void WirePort::become_copy() noexcept {
 std::shared_ptr<WireRoute> WirePort::route(const UdpAddress& to) {
     const std::lock_guard guard{routes_mutex_};
     std::erase_if(routes_, [](const auto& known) { return known.second.expired(); });
-    auto& known = routes_[std::uint64_t{to.ip} << 16 | to.port];
+    auto& known = routes_[to];
     if (auto route = known.lock()) return route;
     waiting_.make_room();
     auto route = std::make_shared<WireRoute>(exit_, to);
@@ -203,7 +206,7 @@ bool WirePort::add(std::uint32_t qpn, WireReceiver& receiver, const UdpAddress& 
     Member& member = place_of(qpn);
     if (member.receiver != nullptr) return false;
     // Elsewhere a device sends from a port of its choice.
-    const bool by_port = interface_.is_loopback && is_loopback(from.ip);
+    const bool by_port = interface_.is_loopback && from.ip.is_loopback();
     member = {&receiver, qpn, {from.ip, by_port ? from.port : std::uint16_t{0}}, false};
     return true;
 }
@@ -261,7 +264,7 @@ unsigned WirePort::take_batch(std::int64_t now, WireReceiver::Answers answers) n
     if (!usable()) return 0;
     Buffers& buffers = *buffers_;
     for (mmsghdr& message : buffers.messages) {
-        message.msg_hdr.msg_namelen = sizeof(sockaddr_in);
+        message.msg_hdr.msg_namelen = sizeof(SocketAddress);
         message.msg_hdr.msg_controllen = sizeof(Buffers::Control);
     }
     const base::Uncancelled held;
@@ -303,29 +306,36 @@ void WirePort::take(std::span<const std::uint8_t> payload, const UdpAddress& fro
     const std::uint32_t qpn = roce::destination_of(payload);
     Member* const member = find(qpn);
     // Before the check: it costs nothing to drop what nobody here waits for.
-    if (member == nullptr || (member->from.ip != 0 && member->from.ip != from.ip) ||
+    if (member == nullptr || (!member->from.ip.is_none() && member->from.ip != from.ip) ||
         (member->from.port != 0 && member->from.port != from.port)) {
         counts_.add(WireCount::strays);
         join_no_more(qpn);
         return;
     }
-    if (buffers_->source != from) {
-        buffers_->source = from;
-        buffers_->check = icrc_between(from, own_);
-    }
-    const auto bytes = payload.first(payload.size() - roce::icrc_bytes);
-    const auto identification = buffers_->check.check(
-        bytes, roce::Icrc::get(payload.data() + bytes.size()), buffers_->next_identification);
-    if (!identification) {
+    if (!member->receiver->goes_unchecked() && !has_right_check(payload, from)) {
         counts_.add(WireCount::bad_checks);
         return;
     }
-    buffers_->next_identification = static_cast<std::uint16_t>(*identification + 1);
     if (!member->has_news) {
         member->has_news = true;
         news_.push_back(member);
     }
-    member->receiver->arrived({bytes, from, now});
+    member->receiver->arrived({payload.first(payload.size() - roce::icrc_bytes), from, now});
+}
+
+bool WirePort::has_right_check(std::span<const std::uint8_t> payload,
+                               const UdpAddress& from) noexcept {
+    Buffers& buffers = *buffers_;
+    if (buffers.source != from) {
+        buffers.source = from;
+        buffers.check = icrc_between(from, own_);
+    }
+    const auto bytes = payload.first(payload.size() - roce::icrc_bytes);
+    const auto identification = buffers.check.check(
+        bytes, roce::Icrc::get(payload.data() + bytes.size()), buffers.next_identification);
+    if (!identification) return false;
+    buffers.next_identification = static_cast<std::uint16_t>(*identification + 1);
+    return true;
 }
 
 void WirePort::join_no_more(std::uint32_t qpn) noexcept {

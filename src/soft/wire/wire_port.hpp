@@ -29,7 +29,7 @@
 
 namespace millrace::soft {
 
-/// A packet as it arrived, its ICRC right and taken off.
+/// A packet as it arrived, its ICRC right, or not to be checked, and taken off.
 struct WirePacket {
     std::span<const std::uint8_t> bytes;  ///< from the BTH to the padding; only during the call
     UdpAddress from;
@@ -49,12 +49,20 @@ class WireReceiver {
                     ///< themselves
         late,       ///< at once, as nothing was posted meanwhile, and no poll came either
     };
+    /// Its packets have no ICRC to be checked. Any thread.
+    [[nodiscard]] bool goes_unchecked() const noexcept {
+        return unchecked_.load(std::memory_order_relaxed);
+    }
     /// After the last packet of a batch, if there was one for it. True: an acknowledgement waits
     /// for what is posted next; this is called again at the next poll.
     virtual bool settled(std::int64_t now, Answers answers) noexcept = 0;
 
   protected:
     ~WireReceiver() = default;
+    void go_unchecked() noexcept { unchecked_.store(true, std::memory_order_relaxed); }
+
+  private:
+    std::atomic<bool> unchecked_{false};
 };
 
 class WirePort final : private WireWatch {
@@ -96,10 +104,10 @@ class WirePort final : private WireWatch {
     [[nodiscard]] std::shared_ptr<WireRoute> route(const UdpAddress& to);
 
     /// From here to `remove`, packets for that queue pair go to `receiver`, if they come from the
-    /// address of `from` (0: from any). On the loopback, where any user may send from it, the port
-    /// counts, too: only this user's processes are there. False: another one has the number, or
-    /// this is a forked child. Waits for who drains: not with a lock that receivers wait for, nor
-    /// from within one.
+    /// address of `from` (none: from any). On the loopback, where any user may send from it, the
+    /// port counts, too: only this user's processes are there. False: another one has the number,
+    /// or this is a forked child. Waits for who drains: not with a lock that receivers wait for,
+    /// nor from within one.
     [[nodiscard]] bool add(std::uint32_t qpn, WireReceiver& receiver,
                            const UdpAddress& from) noexcept;
     /// The receiver is not called from here on. Waits likewise.
@@ -158,6 +166,8 @@ class WirePort final : private WireWatch {
     void join_no_more(std::uint32_t qpn) noexcept;
     void take(std::span<const std::uint8_t> payload, const UdpAddress& from,
               std::int64_t now) noexcept;
+    [[nodiscard]] bool has_right_check(std::span<const std::uint8_t> payload,
+                                       const UdpAddress& from) noexcept;
 
     // WireWatch
     [[nodiscard]] std::int64_t look(std::int64_t now) noexcept override;
@@ -194,7 +204,7 @@ class WirePort final : private WireWatch {
     const WireExit exit_{usable_, socket(),     own_,    !interface_.is_loopback,
                          counts_, trace_.get(), waiting_};
     std::mutex routes_mutex_;
-    std::map<std::uint64_t, std::weak_ptr<WireRoute>> routes_;
+    std::map<UdpAddress, std::weak_ptr<WireRoute>> routes_;
 
     Retry retry_;
     std::unique_ptr<base::ForkWatch> watch_;

@@ -1,7 +1,6 @@
 // See wire_route.hpp.
 #include "wire/wire_route.hpp"
 
-#include <netinet/in.h>
 #include <netinet/udp.h>
 #include <sys/socket.h>
 
@@ -28,13 +27,6 @@ constexpr std::uint32_t longest_send = 65'000;
 /// So often it is asked whether runs arrive.
 constexpr std::uint64_t packets_per_judgement = 512;
 
-[[nodiscard]] roce::Gid gid_for_check(const UdpAddress& of) noexcept {
-    const ibv_gid gid = gid_of({of.ip, public_wire_port});
-    roce::Gid same;
-    std::copy(std::begin(gid.raw), std::end(gid.raw), same.begin());
-    return same;
-}
-
 [[nodiscard]] bool says_later(int error) noexcept {
     return error == EAGAIN || error == ENOBUFS || error == ENOMEM;
 }
@@ -58,7 +50,7 @@ constexpr std::uint64_t packets_per_judgement = 512;
 }  // namespace
 
 roce::Icrc icrc_between(const UdpAddress& from, const UdpAddress& to) noexcept {
-    return roce::Icrc{{gid_for_check(from), gid_for_check(to), from.port, to.port}};
+    return roce::Icrc{{from.ip.bytes(), to.ip.bytes(), from.port, to.port}};
 }
 
 void WaitingRoutes::make_room() {
@@ -107,12 +99,10 @@ void WireRoute::add_lane(std::uint32_t slot) noexcept {
     if (exit_.joins && to_.port == public_wire_port) {
         // Where no descriptor is left, what is joined with others' packets is lost and sent again.
         lane.own_socket = wire_socket({exit_.own.ip, 0}, false);
-        sockaddr_in own{};
-        socklen_t length = sizeof own;
-        if (lane.own_socket &&
-            ::getsockname(lane.own_socket.get(), reinterpret_cast<sockaddr*>(&own), &length) == 0) {
+        const auto own = lane.own_socket ? own_address_of(lane.own_socket.get()) : std::nullopt;
+        if (own) {
             lane.socket = lane.own_socket.get();
-            lane.from = udp_address_of(own);
+            lane.from = *own;
             const int least = 1;  // nobody sends anything there
             static_cast<void>(
                 ::setsockopt(lane.socket, SOL_SOCKET, SO_RCVBUF, &least, sizeof least));
@@ -144,7 +134,7 @@ bool WireRoute::continues(const Run& run, std::uint32_t lane, std::size_t bytes)
            run.packets < most_segments && run.bytes + bytes <= longest_send && segments_;
 }
 
-void WireRoute::commit() noexcept {
+void WireRoute::commit(Check check) noexcept {
     const auto all = static_cast<std::uint32_t>(begun_);
     auto* const packet = reinterpret_cast<std::uint8_t*>(arena_.memory()) + used_;
     const std::uint32_t lane = lane_to(roce::destination_of({packet, all}));
@@ -152,9 +142,11 @@ void WireRoute::commit() noexcept {
     if (!is_next) runs_[run_count_++] = {static_cast<std::uint32_t>(used_), 0, all, 0, lane};
     Run& run = runs_[run_count_ - 1];
     const std::size_t covered = all - roce::icrc_bytes;
-    roce::Icrc::put(
-        lanes_[lane].icrc.of({packet, covered}, static_cast<std::uint16_t>(run.packets)),
-        packet + covered);
+    const std::uint32_t icrc =
+        check == Check::left_out
+            ? no_icrc
+            : lanes_[lane].icrc.of({packet, covered}, static_cast<std::uint16_t>(run.packets));
+    roce::Icrc::put(icrc, packet + covered);
     run.bytes += all;
     ++run.packets;
     used_ += all;
@@ -212,7 +204,7 @@ int WireRoute::send_some() noexcept {
     std::array<mmsghdr, most_runs> messages;
     std::array<iovec, most_runs> places;
     std::array<Control, most_runs> controls;
-    sockaddr_in to = socket_address(to_);
+    SocketAddress to = socket_address(to_);
     const Lane& lane = lanes_[runs_[first_run_].lane];
     std::size_t count = 0;
     for (std::size_t i = 0; first_run_ + i < run_count_; ++i) {
@@ -222,8 +214,8 @@ int WireRoute::send_some() noexcept {
         places[i] = {arena_.memory() + run.offset, run.bytes};
         msghdr& message = messages[i].msg_hdr;
         message = {};
-        message.msg_name = &to;
-        message.msg_namelen = sizeof to;
+        message.msg_name = &to.any;
+        message.msg_namelen = to.size();
         message.msg_iov = &places[i];
         message.msg_iovlen = 1;
         if (run.packets == 1) continue;
@@ -271,17 +263,18 @@ void WireRoute::give_up_first(int error) noexcept {
 
 bool WireRoute::send_one_by_one(const Run& run) noexcept {
     bool any = false;
-    const sockaddr_in to = socket_address(to_);
+    const SocketAddress to = socket_address(to_);
     const Lane& lane = lanes_[run.lane];
     for (std::uint32_t at = 0; at < run.bytes; at += run.size) {
         const Run part{run.offset + at, std::min(run.size, run.bytes - at), run.size, 1, run.lane};
         auto* const packet = reinterpret_cast<std::uint8_t*>(arena_.memory()) + part.offset;
         const std::size_t covered = part.bytes - roce::icrc_bytes;
-        roce::Icrc::put(lane.icrc.of({packet, covered}), packet + covered);
+        if (roce::Icrc::get(packet + covered) != no_icrc) {
+            roce::Icrc::put(lane.icrc.of({packet, covered}), packet + covered);
+        }
         base::count_system_call();
         exit_.counts.add(WireCount::sends);
-        if (::sendto(lane.socket, packet, part.bytes, MSG_DONTWAIT,
-                     reinterpret_cast<const sockaddr*>(&to), sizeof to) < 0) {
+        if (::sendto(lane.socket, packet, part.bytes, MSG_DONTWAIT, &to.any, to.size()) < 0) {
             exit_.counts.add(WireCount::losses);
         } else {
             note_sent(part);

@@ -10,9 +10,9 @@
 // to another one by another lane: off the loopback, where packets are joined by their addresses and
 // ports, that has a source port of its own.
 //
-// A packet's ICRC covers its IPv4 identification. An unconnected socket that never fragments sends
-// 0, and where the kernel or a device cuts a GSO send into packets, they are numbered from 0 on: so
-// the n-th packet of a run is composed for identification n.
+// A packet's ICRC covers its IPv4 identification (IPv6 has none). An unconnected socket that never
+// fragments sends 0, and where the kernel or a device cuts a GSO send into packets, they are
+// numbered from 0 on: so the n-th packet of a run is composed for identification n.
 #pragma once
 
 #include <array>
@@ -34,6 +34,11 @@
 namespace millrace::soft {
 
 class WireRoute;
+
+/// Whether packets have an ICRC.
+enum class Check : bool { left_out, icrc };
+/// What stands in its place between ends that have agreed on none: "none".
+inline constexpr std::uint32_t no_icrc = 0x656e6f6e;
 
 /// The routes that have something to send. Thread-safe, a leaf.
 class WaitingRoutes {
@@ -111,7 +116,7 @@ class WireRoute : public std::enable_shared_from_this<WireRoute> {
 
     // With the lock.
     [[nodiscard]] std::uint8_t* begin(std::size_t bytes) noexcept;
-    void commit() noexcept;
+    void commit(Check check) noexcept;
     [[nodiscard]] std::uint32_t lane_to(std::uint32_t qpn) noexcept;
     void add_lane(std::uint32_t slot) noexcept;
     [[nodiscard]] bool continues(const Run& run, std::uint32_t lane,
@@ -150,7 +155,8 @@ class WireRoute : public std::enable_shared_from_this<WireRoute> {
 /// for one call of a state machine, and followed by WirePort::flush.
 class WireOutlet final : public roce::Outlet {
   public:
-    explicit WireOutlet(WireRoute& route) noexcept : route_{route} {}
+    explicit WireOutlet(WireRoute& route, Check check = Check::icrc) noexcept
+        : route_{route}, check_{check} {}
     ~WireOutlet() {
         if (is_locked_) route_.lock_.unlock();
     }
@@ -159,10 +165,11 @@ class WireOutlet final : public roce::Outlet {
         is_locked_ = true;
         return route_.begin(bytes);
     }
-    void commit() noexcept override { route_.commit(); }
+    void commit() noexcept override { route_.commit(check_); }
 
   private:
     WireRoute& route_;
+    const Check check_;
     bool is_locked_ = false;
 };
 

@@ -47,8 +47,8 @@ constexpr std::size_t passed_descriptors = wire_slots + 2;
 constexpr off_t last_leased_at = wire_slots;
 
 struct Welcome {
-    std::uint32_t magic = 0x4d525731;  // "MRW1": what is passed on, and in which order
-    std::uint32_t ip = 0;
+    std::uint32_t magic = 0x4d525732;  // "MRW2": what is passed on, and in which order
+    IpAddress ip;
 };
 
 /// What a member sends to a joiner.
@@ -69,10 +69,8 @@ struct Passed {
 };
 
 struct DoorAddress {
-    explicit DoorAddress(std::uint32_t ip) {
-        const std::string words = describe(UdpAddress{ip, 0});
-        const std::string name =
-            fmt::format("millrace-wire/{}/{}", ::geteuid(), words.substr(0, words.find(':')));
+    explicit DoorAddress(const IpAddress& ip) {
+        const std::string name = fmt::format("millrace-wire/{}/{}", ::geteuid(), ip.words());
         address.sun_family = AF_UNIX;
         std::memcpy(address.sun_path + 1, name.data(), name.size());
         length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
@@ -84,7 +82,7 @@ struct DoorAddress {
     socklen_t length = 0;
 };
 
-[[nodiscard]] std::string describe_group(std::uint32_t ip) {
+[[nodiscard]] std::string describe_group(const IpAddress& ip) {
     return describe(UdpAddress{ip, public_wire_port});
 }
 
@@ -117,6 +115,16 @@ struct DoorAddress {
                              BPF_STMT(BPF_RET | BPF_A, 0)};
     const sock_fprog whole{static_cast<unsigned short>(std::size(program)), program};
     return ::setsockopt(socket, SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF, &whole, sizeof whole) == 0;
+}
+
+[[nodiscard]] bool never_fragments(int socket, int family) noexcept {
+    const int four = IP_PMTUDISC_DO;
+    const int six = IPV6_PMTUDISC_DO;
+    const int yes = 1;
+    if (family == AF_INET)
+        return ::setsockopt(socket, IPPROTO_IP, IP_MTU_DISCOVER, &four, sizeof four) == 0;
+    return ::setsockopt(socket, IPPROTO_IPV6, IPV6_MTU_DISCOVER, &six, sizeof six) == 0 &&
+           ::setsockopt(socket, IPPROTO_IPV6, IPV6_V6ONLY, &yes, sizeof yes) == 0;
 }
 
 /// Nobody's packets: what waited for a slot's former holder.
@@ -156,11 +164,10 @@ std::uint32_t wire_receive_buffer(int socket) noexcept {
 }
 
 Descriptor wire_socket(const UdpAddress& at, bool shared) {
-    Descriptor made{::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
+    const SocketAddress address = socket_address(at);
+    Descriptor made{::socket(address.any.sa_family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
     if (!made) return made;
     const int yes = 1;
-    const int never_fragment = IP_PMTUDISC_DO;
-    const sockaddr_in address = socket_address(at);
     // As much as the system grants: neither fails.
     static_cast<void>(
         ::setsockopt(made.get(), SOL_SOCKET, SO_RCVBUF, &buffer_bytes, sizeof buffer_bytes));
@@ -169,10 +176,9 @@ Descriptor wire_socket(const UdpAddress& at, bool shared) {
     // Without it packets come one by one.
     static_cast<void>(::setsockopt(made.get(), SOL_UDP, UDP_GRO, &yes, sizeof yes));
     const bool done =
-        ::setsockopt(made.get(), IPPROTO_IP, IP_MTU_DISCOVER, &never_fragment,
-                     sizeof never_fragment) == 0 &&
+        never_fragments(made.get(), address.any.sa_family) &&
         (!shared || ::setsockopt(made.get(), SOL_SOCKET, SO_REUSEPORT, &yes, sizeof yes) == 0) &&
-        ::bind(made.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
+        ::bind(made.get(), &address.any, address.size()) == 0;
     if (!done) {
         const int error = errno;
         made.close();
@@ -181,7 +187,8 @@ Descriptor wire_socket(const UdpAddress& at, bool shared) {
     return made;
 }
 
-std::unique_ptr<WireSlots> WireSlots::join(std::uint32_t ip, std::optional<std::uint32_t> wanted) {
+std::unique_ptr<WireSlots> WireSlots::join(const IpAddress& ip,
+                                           std::optional<std::uint32_t> wanted) {
     const auto until = base::Clock::now() + longest_joining;
     for (int strangers = 0;;) {
         std::unique_ptr<WireSlots> slots{new WireSlots};
@@ -213,7 +220,7 @@ std::unique_ptr<WireSlots> WireSlots::join(std::uint32_t ip, std::optional<std::
     }
 }
 
-bool WireSlots::has_members(std::uint32_t ip) noexcept {
+bool WireSlots::has_members(const IpAddress& ip) noexcept {
     const Descriptor connection{
         ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
     const DoorAddress door{ip};
@@ -221,7 +228,7 @@ bool WireSlots::has_members(std::uint32_t ip) noexcept {
            is_of_this_user(connection.get());
 }
 
-WireSlots::Entry WireSlots::enter(std::uint32_t ip) {
+WireSlots::Entry WireSlots::enter(const IpAddress& ip) {
     const Descriptor connection{
         ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
     if (!connection) base::throw_errno(errno, std::string{share_attempt}, describe_group(ip));
@@ -264,7 +271,7 @@ WireSlots::Entry WireSlots::enter(std::uint32_t ip) {
     return whole ? Entry::done : Entry::try_again;
 }
 
-WireSlots::Entry WireSlots::found(std::uint32_t ip) {
+WireSlots::Entry WireSlots::found(const IpAddress& ip) {
     const auto refuse = [&](const char* what) {
         base::throw_errno(errno, std::string{share_attempt},
                           fmt::format("{} ({})", describe_group(ip), what));
@@ -289,8 +296,8 @@ WireSlots::Entry WireSlots::found(std::uint32_t ip) {
     return Entry::done;
 }
 
-bool WireSlots::each_slot_is_reached(std::uint32_t ip) const {
-    const sockaddr_in to = socket_address({ip, public_wire_port});
+bool WireSlots::each_slot_is_reached(const IpAddress& ip) const {
+    const SocketAddress to = socket_address({ip, public_wire_port});
     for (std::uint32_t slot = 0; slot < wire_slots; ++slot) {
         std::array<std::uint8_t, 24> probe{};
         probe[5] = static_cast<std::uint8_t>(slot >> 4);
@@ -298,13 +305,13 @@ bool WireSlots::each_slot_is_reached(std::uint32_t ip) const {
         const std::uint64_t mark = base::random_bits();
         std::memcpy(probe.data() + 12, &mark, sizeof mark);
         const ssize_t sent = ::sendto(sockets_[0].get(), probe.data(), probe.size(), MSG_DONTWAIT,
-                                      reinterpret_cast<const sockaddr*>(&to), sizeof to);
+                                      &to.any, to.size());
         if (sent < 0 || !gets(sockets_[slot].get(), probe)) return false;
     }
     return true;
 }
 
-void WireSlots::open_leases(std::uint32_t ip) {
+void WireSlots::open_leases(const IpAddress& ip) {
     // A description of one's own: locks belong to descriptions.
     lease_ =
         Descriptor{::open(descriptor_path(::getpid(), leases_.get()).c_str(), O_RDWR | O_CLOEXEC)};
@@ -314,7 +321,7 @@ void WireSlots::open_leases(std::uint32_t ip) {
     }
 }
 
-bool WireSlots::lease(std::uint32_t ip, std::uint32_t slot) {
+bool WireSlots::lease(const IpAddress& ip, std::uint32_t slot) {
     struct flock lock = byte_lock(slot);
     if (::fcntl(lease_.get(), F_OFD_SETLK, &lock) != 0) {
         if (errno == EAGAIN || errno == EACCES) return false;
@@ -327,7 +334,7 @@ bool WireSlots::lease(std::uint32_t ip, std::uint32_t slot) {
     return true;
 }
 
-void WireSlots::lease_any(std::uint32_t ip) {
+void WireSlots::lease_any(const IpAddress& ip) {
     std::uint8_t last = 0;
     static_cast<void>(::pread(lease_.get(), &last, sizeof last, last_leased_at));
     // The one that was free longest: what still travels to its former holder is then gone.
@@ -338,7 +345,7 @@ void WireSlots::lease_any(std::uint32_t ip) {
     throw base::Error{
         base::ErrorCode::resource_exhausted, std::string{share_attempt}, describe_group(ip),
         fmt::format("{} processes share it, and there is no place for more", wire_slots - 1),
-        "end one of them, or use another address of this host or a port of one's own "
+        "end one of them, or use another address of this host or, over IPv4, a port of one's own "
         "(MILLRACE_WIRE=ADDRESS:PORT)"};
 }
 
@@ -348,11 +355,10 @@ void WireSlots::admit() noexcept {
             ::accept4(door_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)};
         if (!joiner) return;
         if (!is_of_this_user(joiner.get())) continue;
-        sockaddr_in own{};
-        socklen_t length = sizeof own;
-        if (::getsockname(socket(), reinterpret_cast<sockaddr*>(&own), &length) != 0) continue;
+        const auto own = own_address_of(socket());
+        if (!own) continue;
         Passed passed;
-        passed.welcome.ip = ntohl(own.sin_addr.s_addr);
+        passed.welcome.ip = own->ip;
         std::array<int, passed_descriptors> numbers{};
         for (std::uint32_t i = 0; i < wire_slots; ++i) numbers[i] = sockets_[i].get();
         numbers[wire_slots] = leases_.get();

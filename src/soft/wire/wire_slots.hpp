@@ -45,10 +45,10 @@ class WireSlots {
     /// (logged), or `wanted` is leased. Throws base::Error: all 63 slots are leased; the kernel
     /// refuses.
     [[nodiscard]] static std::unique_ptr<WireSlots> join(
-        std::uint32_t ip, std::optional<std::uint32_t> wanted = std::nullopt);
+        const IpAddress& ip, std::optional<std::uint32_t> wanted = std::nullopt);
 
     /// Processes of this user have a group there. Joins none.
-    [[nodiscard]] static bool has_members(std::uint32_t ip) noexcept;
+    [[nodiscard]] static bool has_members(const IpAddress& ip) noexcept;
 
     [[nodiscard]] std::uint32_t slot() const noexcept { return slot_; }
     /// What arrives for this process, and what it sends from.
@@ -66,12 +66,12 @@ class WireSlots {
     enum class Entry : std::uint8_t { done, nobody_there, try_again, with_strangers, taken };
 
     WireSlots() = default;
-    [[nodiscard]] Entry enter(std::uint32_t ip);
-    [[nodiscard]] Entry found(std::uint32_t ip);
-    [[nodiscard]] bool each_slot_is_reached(std::uint32_t ip) const;
-    void open_leases(std::uint32_t ip);
-    [[nodiscard]] bool lease(std::uint32_t ip, std::uint32_t slot);
-    void lease_any(std::uint32_t ip);
+    [[nodiscard]] Entry enter(const IpAddress& ip);
+    [[nodiscard]] Entry found(const IpAddress& ip);
+    [[nodiscard]] bool each_slot_is_reached(const IpAddress& ip) const;
+    void open_leases(const IpAddress& ip);
+    [[nodiscard]] bool lease(const IpAddress& ip, std::uint32_t slot);
+    void lease_any(const IpAddress& ip);
 
     std::array<Descriptor, wire_slots> sockets_;
     Descriptor leases_;  ///< the description that is passed on

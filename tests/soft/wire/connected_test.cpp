@@ -3,6 +3,7 @@
 // verbs over the wire and other people's programs: tests/conformance, tests/drop_in.
 #include "wire/connected.hpp"
 
+#include <endian.h>
 #include <netinet/ip.h>
 
 #include <chrono>
@@ -11,6 +12,7 @@
 #include <cstring>
 #include <mutex>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <utility>
 
@@ -260,43 +262,58 @@ TEST_F(Connected, UnreliableMessagesArriveToo) {
     EXPECT_EQ(pair.right.memory[8'999], std::byte{9});
 }
 
+/// A datagram to `gid`, what stood before it at its receiver, and where that says that it came
+/// from.
+struct SentDatagram {
+    explicit SentDatagram(const ibv_gid& gid) {
+        EndpointOptions options;
+        options.type = IBV_QPT_UD;
+        Endpoint from{options};
+        Endpoint to{options};
+        for (Endpoint* const end : {&from, &to}) EXPECT_EQ(end->connect(0), 0);
+        EXPECT_EQ(to.receive(2, 0, 1'000), 0);
+        ibv_ah_attr way{};
+        way.is_global = 1;
+        way.port_num = 1;
+        way.grh.dgid = gid;
+        way.grh.sgid_index = 1;
+        ibv_ah* const handle = soft::create_ah(from.pd, &way);
+        if (handle == nullptr) throw std::runtime_error{"no address handle"};
+        ibv_sge piece = from.sge(0, 100);
+        ibv_send_wr wr{};
+        wr.wr_id = 1;
+        wr.sg_list = &piece;
+        wr.num_sge = 1;
+        wr.opcode = IBV_WR_SEND_WITH_IMM;
+        wr.imm_data = 5;
+        wr.send_flags = IBV_SEND_SIGNALED;
+        wr.wr.ud.ah = handle;
+        wr.wr.ud.remote_qpn = to.qp->qp_num;
+        ibv_send_wr* bad = nullptr;
+        from.memory[99] = std::byte{99};
+        EXPECT_EQ(ibv_post_send(from.qp, &wr, &bad), 0);
+        EXPECT_EQ(status_of(from), IBV_WC_SUCCESS);
+        auto received = to.complete();
+        if (!received) throw std::runtime_error{"no datagram"};
+        EXPECT_EQ(received->byte_len, 140U);
+        EXPECT_EQ(received->imm_data, 5U);
+        EXPECT_EQ(received->src_qp, from.qp->qp_num);
+        EXPECT_NE(received->wc_flags & IBV_WC_GRH, 0U);
+        EXPECT_EQ(to.memory[139], std::byte{99});
+        std::memcpy(&header, to.memory, sizeof header);
+        EXPECT_EQ(soft::init_ah_from_wc(to.context, 1, &*received, &header, &back), 0);
+        EXPECT_EQ(std::memcmp(back.grh.dgid.raw, gid.raw, sizeof gid.raw), 0);
+        EXPECT_EQ(back.grh.sgid_index, 1);
+        EXPECT_EQ(soft::destroy_ah(handle), 0);
+    }
+    ibv_grh header{};
+    ibv_ah_attr back{};
+};
+
 TEST_F(Connected, ADatagramBringsAnIpv4HeaderThatLeadsBack) {
-    EndpointOptions options;
-    options.type = IBV_QPT_UD;
-    Endpoint from{options};
-    Endpoint to{options};
-    for (Endpoint* const end : {&from, &to}) ASSERT_EQ(end->connect(0), 0);
-    ASSERT_EQ(to.receive(2, 0, 1'000), 0);
-    ibv_ah_attr way{};
-    way.is_global = 1;
-    way.port_num = 1;
-    way.grh.dgid = gid_of(0x7f000002);
-    way.grh.sgid_index = 1;
-    ibv_ah* const handle = soft::create_ah(from.pd, &way);
-    ASSERT_NE(handle, nullptr);
-    ibv_sge piece = from.sge(0, 100);
-    ibv_send_wr wr{};
-    wr.wr_id = 1;
-    wr.sg_list = &piece;
-    wr.num_sge = 1;
-    wr.opcode = IBV_WR_SEND_WITH_IMM;
-    wr.imm_data = 5;
-    wr.send_flags = IBV_SEND_SIGNALED;
-    wr.wr.ud.ah = handle;
-    wr.wr.ud.remote_qpn = to.qp->qp_num;
-    ibv_send_wr* bad = nullptr;
-    from.memory[99] = std::byte{99};
-    ASSERT_EQ(ibv_post_send(from.qp, &wr, &bad), 0);
-    EXPECT_EQ(status_of(from), IBV_WC_SUCCESS);
-    auto received = to.complete();
-    ASSERT_TRUE(received);
-    EXPECT_EQ(received->byte_len, 140U);
-    EXPECT_EQ(received->imm_data, 5U);
-    EXPECT_EQ(received->src_qp, from.qp->qp_num);
-    EXPECT_NE(received->wc_flags & IBV_WC_GRH, 0U);
-    EXPECT_EQ(to.memory[139], std::byte{99});
+    SentDatagram sent{gid_of(0x7f000002)};
     soft::Ipv4InGrh header;
-    std::memcpy(&header, to.memory, sizeof header);
+    std::memcpy(&header, &sent.header, sizeof header);
     for (const std::uint8_t zero : header.zeros) EXPECT_EQ(zero, 0);
     EXPECT_EQ(header.header.version, 4);
     std::uint32_t sum = 0;
@@ -304,13 +321,34 @@ TEST_F(Connected, ADatagramBringsAnIpv4HeaderThatLeadsBack) {
     std::memcpy(words, &header.header, sizeof words);
     for (const std::uint16_t word : words) sum += word;
     EXPECT_EQ((sum & 0xffff) + (sum >> 16), 0xffffU);
-    ibv_ah_attr back{};
-    ASSERT_EQ(soft::init_ah_from_wc(to.context, 1, &*received,
-                                    reinterpret_cast<ibv_grh*>(to.memory), &back),
-              0);
-    EXPECT_EQ(std::memcmp(back.grh.dgid.raw, way.grh.dgid.raw, sizeof way.grh.dgid.raw), 0);
-    EXPECT_EQ(back.grh.sgid_index, 1);
-    EXPECT_EQ(soft::destroy_ah(handle), 0);
+}
+
+TEST_F(Connected, ADatagramOverIpv6BringsItsHeaderThatLeadsBack) {
+    const SettingScope over_ipv6{"MILLRACE_WIRE", "[::1],always"};
+    const ibv_gid loopback = soft::IpAddress::parse("::1").value().gid();
+    const SentDatagram sent{loopback};
+    EXPECT_EQ(be32toh(sent.header.version_tclass_flow) >> 28, 6U);
+    EXPECT_EQ(be16toh(sent.header.paylen), 8 + 12 + 8 + 4 + 100 + 4) << "of UDP: headers, ICRC";
+    EXPECT_EQ(sent.header.next_hdr, 17);
+    for (const ibv_gid& gid : {sent.header.sgid, sent.header.dgid}) {
+        EXPECT_EQ(std::memcmp(gid.raw, loopback.raw, sizeof gid.raw), 0);
+    }
+}
+
+TEST_F(Connected, WhatTheWireDoesNotReachByItsIpIsRefused) {
+    const Endpoint end;
+    const soft::IpAddress six = soft::IpAddress::parse("fd00::77").value();
+    ibv_qp_attr attributes{};
+    attributes.qp_state = IBV_QPS_RTR;
+    attributes.path_mtu = IBV_MTU_1024;
+    attributes.ah_attr.is_global = 1;
+    attributes.ah_attr.port_num = 1;
+    attributes.ah_attr.grh.sgid_index = 1;
+    attributes.ah_attr.grh.dgid = six.gid();
+    EXPECT_EQ(soft::modify_qp(end.qp, &attributes,
+                              IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+                                  IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER),
+              EINVAL);
 }
 
 /// To queue pair 0x123456 of the host 127.0.0.3, by the GID of that index.

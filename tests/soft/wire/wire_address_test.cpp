@@ -52,48 +52,74 @@ TEST(WireAddress, IsNoneOfGidsOfOtherKinds) {
     gid = gid_of({loopback_2, 5000});
     gid.raw[4] = gid.raw[5] = 0;  // no port
     EXPECT_FALSE(udp_address_of(gid));
-    gid = gid_of({loopback_2, 4791});
-    gid.raw[0] = 0xfe;
-    EXPECT_FALSE(udp_address_of(gid));
+    for (const char* const of_no_host : {"::", "fe80::1", "ff0e::1", "::ffff:224.0.0.1"}) {
+        EXPECT_FALSE(udp_address_of(IpAddress::parse(of_no_host)->gid())) << of_no_host;
+    }
+}
+
+TEST(WireAddress, OfIpv6IsItsGid) {
+    const IpAddress ip = *IpAddress::parse("fd00::12:3");
+    EXPECT_EQ(bytes_of(gid_of({ip, 4791})), "fd000000000000000000000000120003");
+    EXPECT_EQ(udp_address_of(gid_of({ip, 4791})), (UdpAddress{ip, 4791}));
+    EXPECT_EQ(describe(UdpAddress{ip, 4791}), "[fd00::12:3]:4791");
+    EXPECT_EQ(udp_address_of(socket_address({ip, 77})), (UdpAddress{ip, 77}));
+    EXPECT_EQ(IpAddress::parse("::ffff:127.0.0.2"), IpAddress{loopback_2});
 }
 
 TEST(WireMtu, IsTheLargestWhosePacketsTheInterfaceCarries) {
-    EXPECT_EQ(wire_mtu(65536), IBV_MTU_4096);
-    EXPECT_EQ(wire_mtu(4096 + 80), IBV_MTU_4096);
-    EXPECT_EQ(wire_mtu(4096 + 79), IBV_MTU_2048);
-    EXPECT_EQ(wire_mtu(1500), IBV_MTU_1024);
-    EXPECT_EQ(wire_mtu(256 + 80), IBV_MTU_256);
-    EXPECT_EQ(wire_mtu(256 + 79), std::nullopt);
+    EXPECT_EQ(wire_mtu(65536, loopback_2), IBV_MTU_4096);
+    EXPECT_EQ(wire_mtu(4096 + 80, loopback_2), IBV_MTU_4096);
+    EXPECT_EQ(wire_mtu(4096 + 79, loopback_2), IBV_MTU_2048);
+    EXPECT_EQ(wire_mtu(1500, loopback_2), IBV_MTU_1024);
+    EXPECT_EQ(wire_mtu(256 + 80, loopback_2), IBV_MTU_256);
+    EXPECT_EQ(wire_mtu(256 + 79, loopback_2), std::nullopt);
+    EXPECT_EQ(wire_mtu(1024 + 100, *IpAddress::parse("fd00::1")), IBV_MTU_1024);
+    EXPECT_EQ(wire_mtu(1024 + 99, *IpAddress::parse("fd00::1")), IBV_MTU_512);
 }
 
 TEST(WireSetting, IsOffAutomaticOrAnAddressWithAPortOrNone) {
     EXPECT_EQ(parse_wire(""), WireChoice{});
     EXPECT_EQ(parse_wire("off"), WireChoice{});
     EXPECT_EQ(parse_wire("auto").kind, WireChoice::Kind::automatic);
-    EXPECT_EQ(parse_wire("127.0.0.2"),
-              (WireChoice{WireChoice::Kind::named, {loopback_2, 0}}));
+    EXPECT_EQ(parse_wire("127.0.0.2"), (WireChoice{WireChoice::Kind::named, {loopback_2, 0}}));
     EXPECT_EQ(parse_wire("127.0.0.2:5000"),
               (WireChoice{WireChoice::Kind::named, {loopback_2, 5000}}));
     EXPECT_EQ(parse_wire("127.0.0.2:5000,always"),
               (WireChoice{WireChoice::Kind::named, {loopback_2, 5000}, true}));
     EXPECT_EQ(parse_wire("auto,always"), (WireChoice{WireChoice::Kind::automatic, {}, true}));
+    for (const char* const words : {"auto,always,checked", "auto,checked,always"}) {
+        EXPECT_EQ(parse_wire(words), (WireChoice{WireChoice::Kind::automatic, {}, true, true}));
+    }
+    const IpAddress ip = *IpAddress::parse("fd00::1");
+    for (const char* const words : {"fd00::1", "[fd00::1]"}) {
+        EXPECT_EQ(parse_wire(words), (WireChoice{WireChoice::Kind::named, {ip, 0}})) << words;
+    }
+    EXPECT_EQ(parse_wire("[fd00::1]:4791,always"),
+              (WireChoice{WireChoice::Kind::named, {ip, 4791}, true}));
 }
 
 TEST(WireSetting, SaysWhatIsWrongWithIt) {
-    EXPECT_THAT(cause_of_refusal("yes"), HasSubstr("neither auto nor an IPv4 address"));
+    EXPECT_THAT(cause_of_refusal("yes"), HasSubstr("neither auto nor an IP address"));
     EXPECT_THAT(cause_of_refusal("localhost:5000"), HasSubstr("neither auto nor"));
-    EXPECT_THAT(cause_of_refusal("fe80::1"), HasSubstr("IPv4 addresses only"));
+    EXPECT_THAT(cause_of_refusal("fe80::1"), HasSubstr("one of a single link"));
+    EXPECT_THAT(cause_of_refusal("fd4d:5200:1234::7f00:2"), HasSubstr("IPv4 address and a port"));
+    EXPECT_THAT(cause_of_refusal("[fd00::1]:5000"), HasSubstr("UDP port 4791 alone"));
+    for (const char* const wrong :
+         {"[fd00::1", "[fd00::1]x", "[]", "fd00::1:4791:x", "[127.0.0.2"}) {
+        EXPECT_THAT(cause_of_refusal(wrong), HasSubstr("neither auto nor")) << wrong;
+    }
     EXPECT_THAT(cause_of_refusal("127.0.0.2:0"), HasSubstr("1 to 65535"));
     EXPECT_THAT(cause_of_refusal("127.0.0.2:65536"), HasSubstr("1 to 65535"));
     EXPECT_THAT(cause_of_refusal("127.0.0.2:"), HasSubstr("1 to 65535"));
     EXPECT_THAT(cause_of_refusal("0.0.0.0"), HasSubstr("no address of one host"));
     EXPECT_THAT(cause_of_refusal("off,always"), HasSubstr("neither auto nor"));
+    EXPECT_THAT(cause_of_refusal("auto,always,always"), HasSubstr("neither auto nor"));
     EXPECT_THAT(cause_of_refusal("224.0.0.1"), HasSubstr("no address of one host"));
 }
 
 TEST(WireInterfaces, HaveAllOfTheLoopbacksAddresses) {
     const WireInterface found = find_wire_interface(parse_wire("127.9.8.7"));
-    EXPECT_EQ(found.ip, 127U << 24 | 9 << 16 | 8 << 8 | 7);
+    EXPECT_EQ(found.ip, IpAddress{127U << 24 | 9 << 16 | 8 << 8 | 7});
     EXPECT_TRUE(found.is_loopback);
     EXPECT_GE(found.mtu, 4096U);
     EXPECT_NE(found.index, 0U);

@@ -25,7 +25,7 @@ class Speaker final : public soft::WireReceiver {
 MILLRACE_CHILD(wire_member) {
     std::shared_ptr<soft::WirePort> port;
     try {
-        port = soft::WirePort::open(named(static_cast<std::uint32_t>(std::stoul(arguments.at(0)))));
+        port = soft::WirePort::open(named(soft::IpAddress::parse(arguments.at(0)).value()));
     } catch (const base::Error& error) {
         say(error.cause() + "; " + error.remedy());
         return 1;
@@ -39,10 +39,10 @@ MILLRACE_CHILD(wire_member) {
         std::istringstream words{*line};
         std::string send;
         std::string text;
-        std::uint32_t ip = 0;
+        std::string ip;
         std::uint32_t qpn = 0;
         words >> send >> ip >> qpn >> text;
-        send_text(*port, {ip, soft::public_wire_port}, qpn, text);
+        send_text(*port, {soft::IpAddress::parse(ip).value(), soft::public_wire_port}, qpn, text);
     }
     port->remove(slot << 12 | 7);
     return 0;

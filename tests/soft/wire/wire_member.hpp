@@ -27,7 +27,7 @@ namespace millrace::test {
     const auto pid = static_cast<std::uint32_t>(getpid());
     return 127U << 24 | (100 + (pid >> 8) % 100) << 16 | (pid & 0xff) << 8 | n;
 }
-[[nodiscard]] inline soft::WireChoice named(std::uint32_t ip, std::uint16_t port = 0) {
+[[nodiscard]] inline soft::WireChoice named(const soft::IpAddress& ip, std::uint16_t port = 0) {
     return {soft::WireChoice::Kind::named, {ip, port}};
 }
 
@@ -108,7 +108,8 @@ inline void send_text(soft::WirePort& port, const soft::UdpAddress& to, std::uin
 
 /// A port with one queue pair.
 struct OnWire {
-    explicit OnWire(std::uint32_t ip, soft::UdpAddress from = {}) : OnWire{named(ip), from} {}
+    explicit OnWire(const soft::IpAddress& ip, soft::UdpAddress from = {})
+        : OnWire{named(ip), from} {}
     explicit OnWire(const soft::WireChoice& choice, soft::UdpAddress from = {})
         : port{soft::WirePort::open(choice)}, qpn{port->slot().value_or(5) << 12 | 7} {
         added = port->add(qpn, inbox, from);
@@ -129,9 +130,9 @@ struct OnWire {
 
 /// The child "wire_member" at an address.
 struct WireMember {
-    explicit WireMember(std::uint32_t ip)
+    explicit WireMember(const soft::IpAddress& ip)
         : address{ip, soft::public_wire_port},
-          process{ChildProcess::start("wire_member", {std::to_string(ip)})} {}
+          process{ChildProcess::start("wire_member", {ip.words()})} {}
     /// "slot N", "private PORT" or an error. Once.
     [[nodiscard]] std::string hears_where_it_is() {
         const std::string line = process.read_line().value_or("nothing");

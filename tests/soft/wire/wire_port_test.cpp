@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -35,17 +36,16 @@ class Stranger {
   public:
     explicit Stranger(std::uint32_t ip) : socket_{soft::wire_socket({ip, 0}, false)} {}
     void send(const soft::UdpAddress& to, const std::vector<std::uint8_t>& bytes) const {
-        const sockaddr_in address = soft::socket_address(to);
-        ASSERT_EQ(::sendto(socket_.get(), bytes.data(), bytes.size(), 0,
-                           reinterpret_cast<const sockaddr*>(&address), sizeof address),
-                  static_cast<ssize_t>(bytes.size()));
+        const soft::SocketAddress address = soft::socket_address(to);
+        ASSERT_EQ(
+            ::sendto(socket_.get(), bytes.data(), bytes.size(), 0, &address.any, address.size()),
+            static_cast<ssize_t>(bytes.size()));
     }
     /// With a right ICRC.
     void send_right(const soft::UdpAddress& to, std::vector<std::uint8_t> bytes) const {
-        sockaddr_in own{};
-        socklen_t length = sizeof own;
-        ASSERT_EQ(::getsockname(socket_.get(), reinterpret_cast<sockaddr*>(&own), &length), 0);
-        const auto icrc = soft::icrc_between(soft::udp_address_of(own), to).of(bytes);
+        const auto own = soft::own_address_of(socket_.get());
+        ASSERT_TRUE(own);
+        const auto icrc = soft::icrc_between(*own, to).of(bytes);
         bytes.resize(bytes.size() + 4);
         roce::Icrc::put(icrc, bytes.data() + bytes.size() - 4);
         send(to, bytes);
@@ -56,10 +56,9 @@ class Stranger {
                      const std::array<std::vector<std::uint8_t>, 2>& packets) const {
         const int size = static_cast<int>(packets[0].size()) + 4;
         ASSERT_EQ(::setsockopt(socket_.get(), SOL_UDP, UDP_SEGMENT, &size, sizeof size), 0);
-        sockaddr_in own{};
-        socklen_t length = sizeof own;
-        ASSERT_EQ(::getsockname(socket_.get(), reinterpret_cast<sockaddr*>(&own), &length), 0);
-        const auto icrc = soft::icrc_between(soft::udp_address_of(own), to);
+        const auto own = soft::own_address_of(socket_.get());
+        ASSERT_TRUE(own);
+        const auto icrc = soft::icrc_between(*own, to);
         std::vector<std::uint8_t> all;
         for (const auto& packet : packets) {
             all.insert(all.end(), packet.begin(), packet.end());
@@ -360,29 +359,49 @@ TEST(WireRoute, CarriesAllThatSeveralThreadsSend) {
     EXPECT_EQ(std::unique(texts.begin(), texts.end()), texts.end());  // each once
 }
 
-TEST(WireTrace, IsReadByTshark) {
+/// What tshark reads in a trace of three packets from `there` to `here`: the fields of each.
+std::string traced(const soft::IpAddress& here, const soft::IpAddress& there,
+                   std::vector<std::string> fields, std::uint32_t& qpn) {
     const TemporaryFolder folder;
     const std::string file = folder.path("wire.pcap");
     const SettingScope setting{"MILLRACE_WIRE_PCAP", file};
-    {
-        OnWire one{own_loopback(62)};
-        OnWire peer{own_loopback(63)};  // appends to the same file
-        const auto route = peer.port->route(one.port->own());
-        for (int i = 0; i < 3; ++i) ASSERT_TRUE(compose(*route, one.qpn, "traced"));
-        peer.port->flush();
-        ASSERT_EQ(one.inbox.wait_for(3).size(), 3U);
-        auto tshark = ChildProcess::start_program(
-            {"tshark", "-r", file, "-T", "fields", "-e", "infiniband.bth.opcode", "-e",
-             "infiniband.bth.destqp", "-e", "ip.checksum.status", "-o",
-             "ip.check_checksum:TRUE"});
-        const std::string lines = tshark.read_all();
-        EXPECT_TRUE(tshark.wait().success());
-        char qpn[16];
-        std::snprintf(qpn, sizeof qpn, "0x%06x", one.qpn);
-        std::string expected;
-        for (int i = 0; i < 6; ++i) expected += std::string{"4\t"} + qpn + "\t1\n";
-        EXPECT_EQ(lines, expected);
-    }
+    OnWire one{here};
+    OnWire peer{there};  // appends to the same file
+    qpn = one.qpn;
+    const auto route = peer.port->route(one.port->own());
+    for (int i = 0; i < 3; ++i) EXPECT_TRUE(compose(*route, one.qpn, "traced"));
+    peer.port->flush();
+    EXPECT_EQ(one.inbox.wait_for(3).size(), 3U);
+    std::vector<std::string> words{"tshark", "-r",    file, "-o", "ip.check_checksum:TRUE",
+                                   "-T",     "fields"};
+    for (const std::string& field : fields) words.insert(words.end(), {"-e", field});
+    auto tshark = ChildProcess::start_program(words);
+    std::string lines = tshark.read_all();
+    EXPECT_TRUE(tshark.wait().success());
+    return lines;
+}
+std::string six_times(const std::string& line) {
+    std::string all;
+    for (int i = 0; i < 6; ++i) all += line;  // as they were sent, and as they came
+    return all;
+}
+
+TEST(WireTrace, IsReadByTshark) {
+    std::uint32_t qpn = 0;
+    const std::string lines =
+        traced(own_loopback(62), own_loopback(63),
+               {"infiniband.bth.opcode", "infiniband.bth.destqp", "ip.checksum.status"}, qpn);
+    EXPECT_EQ(lines, six_times(fmt::format("4\t{:#08x}\t1\n", qpn)));
+}
+
+TEST(WireTrace, OfIpv6IsReadByTshark) {
+    std::uint32_t qpn = 0;
+    const auto loopback = soft::IpAddress::parse("::1").value();
+    const std::string lines = traced(
+        loopback, loopback,
+        {"ipv6.src", "ipv6.dst", "udp.dstport", "infiniband.bth.opcode", "infiniband.bth.destqp"},
+        qpn);
+    EXPECT_EQ(lines, six_times(fmt::format("::1\t::1\t4791\t4\t{:#08x}\n", qpn)));
 }
 
 TEST(WireTrace, OfAFileThatCannotBeWrittenIsRefused) {

@@ -2,8 +2,8 @@
 // the death of a member at any instant leaves.
 #include "wire/wire_slots.hpp"
 
-#include <sys/ptrace.h>
 #include <poll.h>
+#include <sys/ptrace.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/wait.h>
@@ -44,8 +44,24 @@ TEST(WireSlots, GiveEachProcessThePacketsOfItsOwnQueuePairs) {
         send_text(*one.port, elsewhere.address, elsewhere.qpn(), text);
         ASSERT_EQ(elsewhere.next(), text);
     }
-    other.process.write_line("send " + std::to_string(own_loopback(1)) + " " +
+    other.process.write_line("send " + soft::IpAddress{own_loopback(1)}.words() + " " +
                              std::to_string(one.qpn) + " hello");
+    EXPECT_THAT(one.inbox.wait_for(1), ElementsAre("hello"));
+    EXPECT_EQ(one.inbox.source(), other.address);
+}
+
+// Of ::1, which all tests of this machine share.
+TEST(WireSlots, GiveEachProcessItsPacketsOverIpv6) {
+    const soft::IpAddress loopback = soft::IpAddress::parse("::1").value();
+    OnWire one{loopback};
+    WireMember other{loopback};
+    ASSERT_THAT(other.hears_where_it_is(), StartsWith("slot "));
+    ASSERT_NE(other.slot, *one.port->slot());
+    for (int i = 0; i < 100; ++i) {
+        send_text(*one.port, other.address, other.qpn(), std::to_string(i));
+        ASSERT_EQ(other.next(), std::to_string(i));
+    }
+    other.process.write_line("send ::1 " + std::to_string(one.qpn) + " hello");
     EXPECT_THAT(one.inbox.wait_for(1), ElementsAre("hello"));
     EXPECT_EQ(one.inbox.source(), other.address);
 }
@@ -162,8 +178,8 @@ TEST(WireSlots, AreWholeAfterAJoinerWasKilledAtAnySystemCall) {
 TEST(WireSlots, AreFoundedAnewAfterAFounderWasKilledAtAnySystemCall) {
     OnWire elsewhere{own_loopback(11)};
     // It makes hundreds of calls of few kinds, and 31 is prime.
-    const int calls = kill_joiners(own_loopback(10), 31,
-                                   [&](int) { expect_whole(own_loopback(10), elsewhere); });
+    const int calls =
+        kill_joiners(own_loopback(10), 31, [&](int) { expect_whole(own_loopback(10), elsewhere); });
     EXPECT_GT(calls, 500);
 }
 
@@ -178,9 +194,8 @@ TEST(WireSlots, OfMembersThatDoNotAnswerAreTaken) {
 
 TEST(WireSlots, AreTakenWhereSomebodyHasTheirNameAndDoesNotListen) {
     const std::uint32_t ip = own_loopback(19);
-    const std::string words = soft::describe(soft::UdpAddress{ip, 0});
-    const std::string name = "millrace-wire/" + std::to_string(geteuid()) + "/" +
-                             words.substr(0, words.find(':'));
+    const std::string name =
+        "millrace-wire/" + std::to_string(geteuid()) + "/" + soft::IpAddress{ip}.words();
     const soft::Descriptor squatter{::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)};
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
@@ -267,6 +282,15 @@ TEST(WirePorts, ArePrivateBesideAStrangerWhoSharesThePublicOne) {
     ASSERT_TRUE(stranger);
     OnWire one{ip};
     EXPECT_TRUE(one.port->is_private());
+}
+
+TEST(WirePorts, OfIpv6ArePublicOrNone) {
+    try {
+        const OnWire one{{soft::WireChoice::Kind::automatic, {*soft::IpAddress::parse("::1"), 77}}};
+        FAIL() << "it has port 77";
+    } catch (const base::Error& error) {
+        EXPECT_THAT(error.remedy(), HasSubstr("over IPv6 the wire has no other"));
+    }
 }
 
 TEST(WirePorts, AreTheNamedOnes) {
