@@ -82,7 +82,7 @@ std::string wire_in_words() {
         case WireChoice::Kind::named: break;
     }
     const IpAddress& ip = choice.address.ip;
-    if (!ip.is_ipv4()) return "[" + ip.words() + "]" + mark;
+    if (!ip.is_ipv4()) return std::string{"["} + ip.words() + "]" + mark;
     return (choice.address.port == 0 ? ip.words() : describe(choice.address)) + mark;
 }
 
