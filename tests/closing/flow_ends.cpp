@@ -165,11 +165,9 @@ Pair replicator(Carrier carrier) {
     return pair;
 }
 
-/// Of a structure that takes from many. `connect(address)`: the producer that it expects.
+/// `fan` takes from many. `connect(address)`: the producer that it expects.
 template <class Out, class In, class Connect>
-std::shared_ptr<Ends<Out, In>> to_one_of_many(const flow::FanInOptions& options,
-                                              Connect&& connect) {
-    auto fan = In::listen(fresh_address(), options);
+std::shared_ptr<Ends<Out, In>> to_one_of_many(In fan, Connect&& connect) {
     const connect::Address address = fan.address();
     std::promise<Out> connected;
     std::thread other{[&] { connected.set_value(connect(address)); }};
@@ -196,10 +194,11 @@ Pair pair_of_many(const std::shared_ptr<Ends<Out, In>>& ends) {
 template <class In>
 Pair many_to_one(Carrier carrier) {
     using Out = flow::Producer<Number>;
-    const auto ends = to_one_of_many<Out, In>(
-        {.queue = small(carrier), .expected = 1}, [&](const connect::Address& address) {
-            return Out::connect(address, small(carrier), soon());
-        });
+    const auto ends =
+        to_one_of_many<Out>(In::listen(fresh_address(), {.queue = small(carrier), .expected = 1}),
+                            [&](const connect::Address& address) {
+                                return Out::connect(address, small(carrier), soon());
+                            });
     Pair pair = pair_of_many(ends);
     pair.send = [ends](std::uint64_t number) { return ends->out->try_enqueue(number); };
     pair.delivers_at_once = stores(ends->out->explain());
@@ -208,8 +207,9 @@ Pair many_to_one(Carrier carrier) {
 
 Pair priorities(Carrier carrier) {
     using Out = flow::PriorityProducer<Number>;
-    const auto ends = to_one_of_many<Out, flow::FanIn<Number>>(
-        {.queue = small(carrier), .levels = 2, .expected = 1},
+    const auto ends = to_one_of_many<Out>(
+        flow::FanIn<Number>::listen(fresh_address(),
+                                    {.queue = small(carrier), .levels = 2, .expected = 1}),
         [&](const connect::Address& address) {
             return Out::connect(address, 2, small(carrier), soon());
         });
