@@ -49,7 +49,7 @@ int main(int arguments, char** argv) try {
             if (out.append(sum, soon) != Status::ok) return 1;
         }
         if (out.end() % 100 == 0) (void)in->acknowledge();
-        if (status == Status::peer_lost) in.reset();
+        if (status != Status::ok && status != Status::timed_out) in.reset();
     }
     if (is_last) return std::printf("%ld\n", sum) > 0 ? 0 : 1;
     return out.wait_acknowledged(count, {"sums"}, soon) == Status::ok ? 0 : 1;
