@@ -15,7 +15,6 @@ using namespace millrace;
 using namespace std::chrono_literals;
 using base::Deadline, base::Status;
 constexpr std::uint64_t count = 5000;
-
 int main(int arguments, char** argv) try {
     const auto soon = Deadline::after(60s);
     const std::string directory{argv[1]}, here{argv[2]};
