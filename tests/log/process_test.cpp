@@ -129,9 +129,10 @@ MILLRACE_CHILD(log_sink) {
             return 3;
         }
     } while ((done != count || !reader.has_value()) && !deadline.expired());
-    // A log that is killed just now hears it from the next one of these.
-    const Status status = reader.has_value() ? reader->close(soon()) : Status::timed_out;
-    return status == Status::ok ? 0 : status == Status::peer_lost ? 5 : 4;
+    if (!reader.has_value() || reader->flush(soon()) == Status::timed_out) return 4;
+    // It closes once it knows; one that is killed before hears it from the next sink.
+    Numbered none;
+    return reader->read(none, soon()) == Status::closed ? 0 : 5;
 }
 
 /// `rounds` of a log and a sink, each killed at random moments until the items are through.

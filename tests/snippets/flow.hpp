@@ -23,6 +23,8 @@
 #include "millrace/flow/fan_out.hpp"
 #include "millrace/flow/item_name.hpp"
 #include "millrace/flow/latest.hpp"
+#include "millrace/flow/log.hpp"
+#include "millrace/flow/log_reader.hpp"
 #include "millrace/flow/merge.hpp"
 #include "millrace/flow/priority.hpp"
 #include "millrace/flow/producer.hpp"
@@ -42,6 +44,7 @@ struct Event {
 using Entry = Item;
 using Quote = Item;
 using Job = Item;
+using Order = Item;
 struct Price {
     std::uint32_t instrument;
 };
@@ -67,6 +70,7 @@ extern Item quote;
 extern Price price;
 extern Status status;
 extern Item job;
+extern Item order;
 extern Item row;
 extern long total;
 extern Sale newest;
@@ -90,3 +94,4 @@ extern connect::Address my_address;
 extern std::vector<connect::Address> addresses;
 void use(const auto& item);
 void use(const auto& item, const auto& label);
+void bill(const Item& item);

@@ -121,8 +121,8 @@ class LogBase {
     /// Nothing to do in memory.
     void sync() { end_.sync(); }
 
-    /// Lets in who waits outside, takes acknowledgements, and sends what readers have room for.
-    /// Never blocks. How many readers there are.
+    /// Lets in the readers that wait outside, takes acknowledgements, and sends what readers have
+    /// room for. Never blocks. How many readers there are.
     std::size_t look_around() { return end_.look_around(); }
     /// For a program's own loop: readable means that look_around() has something to do. Lives as
     /// long as this end. Not for EPOLLET. docs/loops.md.
@@ -170,9 +170,9 @@ class Log : public detail::LogBase {
         return Log{address, std::move(options)};
     }
 
-    /// `ok`: it is part of the sequence, at the position that end() was, and on its way to all who
-    /// have room. `full`: nothing may go (LogRetention::until_acknowledged); `closed`: by this end.
-    /// Throws Error: a file cannot be made; then it is no part of it.
+    /// `ok`: it is part of the sequence, at the position that end() was, and on its way to all
+    /// readers that have room. `full`: nothing may go (LogRetention::until_acknowledged); `closed`:
+    /// by this end. Throws Error: a file cannot be made; then it is no part of it.
     base::Status try_append(const T& item) { return end_.try_append(bytes_of(item)); }
     /// The same, waiting for acknowledgements where it is full. Also `timed_out`, `cancelled`.
     base::Status append(const T& item, const base::Deadline& deadline) {

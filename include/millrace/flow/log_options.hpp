@@ -71,8 +71,8 @@ struct LogStart {
 struct LogReaderOptions {
     /// As LogOptions::queue.
     Options queue{};
-    /// Under which its acknowledgements are kept: 1 to 64 bytes. Whoever comes by a name that is in
-    /// use takes its place. Empty: it acknowledges nothing.
+    /// Under which its acknowledgements are kept: 1 to 64 bytes. A reader that comes by a name
+    /// which is in use takes the place of the one before. Empty: it acknowledges nothing.
     std::string name{};
     LogStart from{};
 };

@@ -1,4 +1,4 @@
-// Who has acknowledged what of a log: kept by name, in memory or in a file that outlives its
+// Which name has acknowledged what of a log, kept in memory or in a file that outlives its
 // process. Used by LogEnd.
 //
 //   file     BookHead | 1,024 consumers of two Places each

@@ -33,7 +33,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* attempt_directory = "keep a log in files";
-/// Older epochs are forgotten: who comes from one of them is judged by the oldest that is known.
+/// Older epochs are forgotten: a reader that comes from one of them is judged by those that are
+/// known.
 constexpr std::size_t most_epochs = 1024;
 constexpr std::string_view segment_suffix = ".segment";
 

@@ -2,9 +2,9 @@
 // the log was taken up again. One process at a time has it. Used by LogHistory and LogEnd.
 //
 //   log              what items are, the sequence's name, where each epoch began; written aside
-//   consumers        who has acknowledged what (book.hpp)
+//   consumers        which name has acknowledged what (book.hpp)
 //   00…042.segment   a stretch of history, by its first position (segment.hpp)
-//   00…042.lost      a segment that did not follow what was whole, kept for who wants to look at it
+//   00…042.lost      a segment that did not follow what was whole, kept to be looked at
 #pragma once
 
 #include <cstdint>

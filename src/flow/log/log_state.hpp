@@ -82,6 +82,7 @@ struct LogEnd::State {
             if (&other == &session || !other.has_joined() || other.name() != session.name()) {
                 continue;
             }
+            if (!take(i)) break;  // it had gone, and nobody had looked
             other.displace(store);
             leave(i, Status::peer_lost);
             break;

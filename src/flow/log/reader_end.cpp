@@ -111,21 +111,33 @@ struct LogReaderEnd::State {
         options.name.copy(request.name, sizeof request.name);
         Status status = requests->enqueue(request, deadline);
         while (status == Status::ok && follower.state() == LogFollower::State::joining) {
-            status = hear(deadline);
+            status = hear(deadline.no_later_than(base::Clock::now() + look_for_requests));
+            // A log that was killed and begins anew between the two queues has one of them alone.
+            if (status == Status::timed_out && !deadline.expired()) status = alive();
         }
-        if (status != Status::ok || follower.state() != LogFollower::State::reading) fail_to_join();
+        if (status != Status::ok || follower.state() != LogFollower::State::reading) {
+            fail_to_join(status);
+        }
     }
-    [[noreturn]] void fail_to_join() const {
+    /// `ok`: the log takes requests, as far as is known.
+    [[nodiscard]] Status alive() noexcept {
+        const Status status = requests->look_around();
+        return status == Status::full ? Status::ok : status;
+    }
+    [[noreturn]] void fail_to_join(Status status) const {
         if (follower.state() == LogFollower::State::refused) {
             const auto [cause, remedy] = words_of(follower.refusal(), follower.first_kept());
             throw base::Error{base::ErrorCode::refused, attempt_join, items->peer(), cause, remedy};
         }
-        const bool is_lost = ended != Status::ok || !failure().empty();
-        throw base::Error{is_lost ? base::ErrorCode::peer_lost : base::ErrorCode::timed_out,
-                          attempt_join, items->peer(),
-                          is_lost ? "it was lost before it answered: " + failure()
-                                  : std::string{"it did not answer in time"},
-                          "does its owner make calls, as serve() or look_around()?"};
+        if (status == Status::timed_out || status == Status::cancelled) {
+            throw base::Error{status == Status::timed_out ? base::ErrorCode::timed_out
+                                                          : base::ErrorCode::cancelled,
+                              attempt_join, items->peer(), "it has not answered yet",
+                              "does its owner make calls, as serve() or look_around()?"};
+        }
+        throw base::Error{base::ErrorCode::peer_lost, attempt_join, items->peer(),
+                          "it was lost before it answered: " + failure(),
+                          "connect again: was it killed just now?"};
     }
 
     // ---- reading
@@ -202,7 +214,9 @@ struct LogReaderEnd::State {
     [[nodiscard]] bool is_pending() const noexcept { return is_skip_due || said < acknowledged; }
 
     [[nodiscard]] std::string failure() const {
-        return why.empty() && items.has_value() ? items->failure() : why;
+        if (!why.empty() || !items.has_value()) return why;
+        const std::string failure = items->failure();
+        return failure.empty() ? requests->failure() : failure;
     }
 
     ItemFacts item;

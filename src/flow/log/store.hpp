@@ -1,5 +1,5 @@
-// What a log keeps: its sequence, who has acknowledged what, and since when it is the same log.
-// Used by LogEnd and its sessions.
+// What a log keeps: its sequence, which name has acknowledged what, and since when it is the same
+// log. Used by LogEnd and its sessions.
 #pragma once
 
 #include <array>
