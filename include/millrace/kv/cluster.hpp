@@ -8,7 +8,7 @@
 //
 // Where memcached's clients share the servers, name each as these do:
 //
-//     {{.address = "10.0.0.1:7400", .name = "10.0.0.1:11211"}, …}
+//     kv::ClusterServer server{.address = "10.0.0.1:7400", .name = "10.0.0.1:11211"};
 #pragma once
 
 #include <chrono>
