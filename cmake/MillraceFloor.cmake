@@ -86,6 +86,6 @@ function(millrace_floor name)
   # base/log.hpp is for the floors themselves: it needs fmt, which a user of Millrace need not have.
   if(headers)  # cm/ has none
     install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/millrace/${name}
-      DESTINATION include/millrace FILES_MATCHING REGEX "[.]hp*$" PATTERN "log.hpp" EXCLUDE)
+      DESTINATION include/millrace FILES_MATCHING REGEX "[.]hp*$" REGEX "/base/log[.]hpp$" EXCLUDE)
   endif()
 endfunction()

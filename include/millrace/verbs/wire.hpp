@@ -3,7 +3,7 @@
 
 #include <infiniband/verbs.h>
 
-#include "millrace/base/language.hpp"
+#include "millrace/base/error.hpp"
 #include "millrace/verbs/queue_pair.hpp"
 
 namespace millrace::verbs {

@@ -1,9 +1,7 @@
 // What one ibv_open_device opened: the names (handles) of its protection domains, regions and
 // device memory, and the file that is its contexts' cmd_fd. ibv_import_device makes further
-// contexts of it in this process, and ibv_import_* look handles up here. Thread-safe.
-//
-// A descriptor says what it leads to by its inode, so a duplicate made by dup is as good as the
-// first. The file is empty.
+// contexts of it in this process, and ibv_import_* look handles up here. Thread-safe. The file is
+// empty: a descriptor says what it leads to by its inode, so a duplicate is as good as the first.
 #pragma once
 
 #include <cstdint>

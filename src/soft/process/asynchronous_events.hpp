@@ -1,11 +1,10 @@
 // Asynchronous events: what happened to a queue pair, a completion queue, a shared receive queue or
-// the device that no completion tells of. One queue per context behind its `async_fd`.
-//
-// `async_fd` is an epoll of an eventfd that is readable exactly while an event is queued; a bell
-// pipe, which peers ring when they have left something in a block that its owner has to know
-// although it may never poll (a fault, or the first request to a queue pair in RTR); and the lives
-// of the peers that the context's queue pairs are connected to. After the latter two,
-// ibv_get_async_event looks for what there is.
+// the device that no completion tells of. Each context has one queue. Its `async_fd` is an epoll of
+// an eventfd that is readable exactly while an event is queued; a bell pipe, which peers ring when
+// they have left something in a block that its owner has to know although it may never poll (a
+// fault, or the first request to a queue pair in RTR); and the lives of the peers that the
+// context's queue pairs are connected to. After the latter two, ibv_get_async_event looks for what
+// there is.
 #pragma once
 
 #include <infiniband/verbs.h>

@@ -1,12 +1,10 @@
-// The soft device's one port: what it says of its link layer, and its table of GIDs. Called by the
-// queries (device.cpp) and by who judges an address (address_handle.cpp).
+// The soft device's one port: its link layer, and its table of GIDs.
 //
 // As an Ethernet port (RoCE), each address has two places in the table, for RoCE version 1 and 2:
 //
 //   0, 1   the port's own link-local GID; with the wire, that of its address
 //   2, 3   the host's first IPv4 address, as ::ffff:a.b.c.d: index 3 is what most scripts name
-//   4, …   the other IPv4 addresses, then the IPv6 ones; by interface, the loopback's only if
-//          there are no others
+//   4, …   other IPv4 addresses, then IPv6 ones; the loopback's only if there are no others
 //
 // An address keeps its place as long as the process lives; where one goes, its places are empty.
 // As an InfiniBand port it has its own GID, at index 0, and no others.

@@ -39,8 +39,7 @@ class Transport {
         static_cast<void>(attributes);
         static_cast<void>(state);
     }
-    /// Packets of the wire: both ends have agreed to go without.
-    virtual void leave_out_icrc() noexcept {}
+    virtual void leave_out_icrc() noexcept {}  ///< of the wire's packets: both ends have agreed
     /// Lets go of receivers that are gone: their memory, and what tells of their process.
     virtual void forget_gone() noexcept {}
 };
