@@ -369,7 +369,8 @@ std::string LogReaderEnd::explain() const {
         "per item: 1 copy out of the ring; an acknowledgement is an item of a queue of its own\n"
         "the items' queue: {}",
         state.address.to_string(),
-        state.options.name.empty() ? std::string{} : " by the name '" + state.options.name + "'",
+        state.options.name.empty() ? std::string{}
+                                   : fmt::format(" by the name '{}'", state.options.name),
         run_.position, state.epoch.sequence, state.epoch.number, state.items->explain());
 }
 
