@@ -28,10 +28,11 @@ MILLRACE_CHILD(log_acknowledger) {
     auto reader = LogReader<Numbered>::connect(arguments[0], {.name = arguments[1]}, soon());
     Numbered item;
     while (reader.read(item, soon()) == Status::ok) {
-        if (reader.acknowledge() != Status::ok || reader.flush(soon()) != Status::ok) return 1;
+        // The log may close as soon as it has it, before this end knows that it has.
+        if (reader.acknowledge() == Status::ok) (void)reader.flush(soon());
         say(std::to_string(reader.position()));
     }
-    return 0;
+    return reader.try_read(item) == Status::closed ? 0 : 1;
 }
 
 TEST(LogBetweenProcesses, CountsTowardsAQuorumOnlyWhoLivesAndHasIt) {

@@ -310,6 +310,7 @@ struct LogEnd::State {
         closed = Status::ok;
         for (const auto& session : sessions) {
             if (*closed == Status::ok) closed = *session->closed;
+            if (session->requests.has_value()) session->requests->close();
             ++(*session->closed == Status::peer_lost ? counts.lost : counts.closed);
         }
         while (!sessions.empty()) (void)remove(sessions.size() - 1);
