@@ -5,7 +5,6 @@
 #include <infiniband/verbs.h>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -14,10 +13,10 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "incoming.hpp"
+#include "lane/assembly.hpp"
 #include "millrace/base/clock.hpp"
 #include "millrace/base/detail/forks.hpp"
 #include "millrace/base/detail/full_fence.hpp"
@@ -596,9 +595,8 @@ struct Channel::Core {
     bool current_is_last = true;      ///< … and it is the last piece of its message
     std::uint64_t published = 0;      ///< position that a sleeping peer was certainly told of
     base::SoleUse use;                ///< by a wait or close that is under way
-    std::vector<std::byte> assembled;
-    bool assembling = false;       ///< `assembled` holds the beginning of a message
-    bool assembled_whole = false;  ///< … and its end: it is handed out, or about to be
+    Assembly assembled{options.max_message_bytes};
+    bool assembled_whole = false;  ///< it is handed out, or about to be
 
     std::string why_failed;
     std::uint64_t shown_pieces = 0;                 ///< sent and received, at the last show()
