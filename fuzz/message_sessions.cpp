@@ -11,8 +11,8 @@
 #include <span>
 #include <vector>
 
-#include "batch.hpp"
 #include "fuzz/target.hpp"
+#include "millrace/message/detail/entries.hpp"
 #include "millrace/message/session.hpp"
 
 namespace millrace::fuzz {

@@ -1,16 +1,13 @@
 // Channel: the public calls, over the state of channel_core.hpp.
 #include "millrace/message/channel.hpp"
 
-#include <chrono>
 #include <cstdint>
 #include <cstring>
-#include <optional>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "channel_core.hpp"
-#include "memory.hpp"
 
 namespace millrace::message {
 
@@ -171,7 +168,7 @@ base::Status Channel::look(Piece& piece, const base::Deadline& deadline) {
 base::Status Channel::look_whole(Piece& piece) {
     Core& core = *core_;
     if (core.assembled_whole) [[unlikely]] {
-        piece = {core.assembled, true, true};
+        piece = {core.assembled.bytes(), true, true};
         return base::Status::ok;
     }
     std::uint64_t passed = 0;
@@ -184,25 +181,14 @@ base::Status Channel::look_whole(Piece& piece) {
         // ever. The rest of a large message is for the next call.
         if (passed > core.reader.size()) return base::Status::empty;
         const std::uint64_t begin = core.reader.position();
-        if (piece.first) {
-            core.assembled.clear();
-            core.assembling = true;
-        }
-        if (core.assembling) {
-            if (piece.payload.size() > core.options.max_message_bytes - core.assembled.size()) {
-                core.assembling = false;  // the rest of it is passed over below
-                core.release(piece.payload.size(), piece.last);
-                return base::Status::too_large;
-            }
-            core.assembled.insert(core.assembled.end(), piece.payload.begin(), piece.payload.end());
-        }
+        const Assembly::Took took = core.assembled.take(piece.payload, piece.first, piece.last);
         core.release(piece.payload.size(), piece.last);
         passed += core.reader.position() - begin;
-        if (piece.last && core.assembling) {
-            core.assembling = false;
+        if (took == Assembly::Took::too_large) return base::Status::too_large;
+        if (took == Assembly::Took::whole) {
             core.assembled_whole = true;
             core.note_plain();
-            piece = {core.assembled, true, true};
+            piece = {core.assembled.bytes(), true, true};
             return base::Status::ok;
         }
     }
@@ -229,7 +215,7 @@ void Channel::release_current() noexcept {
     if (core_->assembled_whole) {
         core_->assembled_whole = false;
         core_->note_plain();
-        clear_keeping(core_->assembled, longest_kept);
+        core_->assembled.clear(longest_kept);
         return;
     }
     core_->release(core_->current_bytes, core_->current_is_last);
@@ -240,7 +226,7 @@ base::Status Channel::receive(std::vector<std::byte>& into, const base::Deadline
     const base::Status status = look_whole(piece, deadline);
     if (status != base::Status::ok) return status;
     if (core_->assembled_whole) {
-        into.swap(core_->assembled);
+        core_->assembled.move_to(into);
     } else {
         into.assign(piece.payload.begin(), piece.payload.end());
     }

@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <cstring>
 #include <iterator>
-#include <new>
 #include <utility>
 
 #include "millrace/base/clock.hpp"

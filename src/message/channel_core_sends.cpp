@@ -1,9 +1,7 @@
 // What an end of a channel does otherwise where messages go by SEND; incoming.hpp has the protocol.
-#include <array>
-#include <span>
-#include <utility>
 
 #include "channel_core.hpp"
+#include "each_completion.hpp"
 #include "shared_receives.hpp"
 
 namespace millrace::message {
@@ -28,16 +26,10 @@ void Channel::Core::poll_receives() noexcept {
     if (window.is_copy()) return;  // they are the parent's to take
     if (ways.shared != nullptr) return ways.shared->poll();
     if (!incoming.has_value()) return;
-    std::array<verbs::Completion, 16> batch;
-    int count = 0;
-    do {
-        count = link.receive_queue().poll(batch);
-        if (count < 0) return sleeper->failed();
-        for (const verbs::Completion& completion :
-             std::span{batch}.first(static_cast<std::size_t>(count))) {
-            take(completion);
-        }
-    } while (static_cast<std::size_t>(count) == batch.size());
+    if (!each_completion(link.receive_queue(),
+                         [this](const verbs::Completion& completion) { take(completion); })) {
+        sleeper->failed();
+    }
 }
 
 void Channel::Core::take(const verbs::Completion& completion) noexcept {
@@ -85,6 +77,11 @@ void Channel::Core::fail_receiving(std::string_view why) noexcept {
     fail(why);
     ended_receiving = base::Status::peer_lost;
     note_plain();
+}
+
+bool Incoming::post(std::uint32_t slot) noexcept {
+    if (shared_ != nullptr) return shared_->post(slot);
+    return slots_.post(*queue_pair_, slot) == 0 && posted_.push(slot);
 }
 
 }  // namespace millrace::message

@@ -34,7 +34,6 @@
 // Source: work 004, sections 3 and 4 (building blocks by SEND, shared receive queue).
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 

@@ -77,15 +77,6 @@ std::string_view name_of(Polling polling) noexcept {
     return "unknown";
 }
 
-bool parse(std::span<const std::byte> message, SessionHeader& header,
-           std::span<const std::byte>& payload) noexcept {
-    if (message.size() < session_head_bytes) return false;
-    SessionHead head;
-    std::memcpy(&head, message.data(), sizeof head);
-    payload = message.subspan(sizeof head);
-    return parse(head, header);
-}
-
 SessionName SessionName::random() {
     SessionName name;
     while (name.is_none()) {

@@ -1,6 +1,5 @@
 // How a channel comes to be: memory, the exchange of its addresses, listening and connecting.
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdint>

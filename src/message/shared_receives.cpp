@@ -1,8 +1,6 @@
 // SharedReceives, see the header.
 #include "shared_receives.hpp"
 
-#include <algorithm>
-
 #include <fmt/format.h>
 
 #include "channel_core.hpp"
@@ -44,7 +42,7 @@ void SharedReceives::remove(Channel::Core& core) noexcept {
 }
 
 void SharedReceives::poll() noexcept {
-    each_completion(completions_, [this](const verbs::Completion& completion) {
+    (void)each_completion(completions_, [this](const verbs::Completion& completion) {
         const auto end = ends_.find(completion.raw.qp_num);
         if (end == ends_.end()) {
             // Of one who has left.

@@ -29,12 +29,12 @@ using Exceptions = std::map<std::string, std::size_t>;
 
 const Exceptions long_files{
     {"latest.cpp", 616},
-    {"channel_core.hpp", 618},
+    {"channel_core.hpp", 553},
 
     {"exs.cpp", 595},
 };
 const Exceptions large_classes{
-    {"TransmitterBase", 28}, {"SocketStats", 31}, {"LatestEnd::State", 29}, {"Channel::Core", 82},
+    {"TransmitterBase", 28}, {"SocketStats", 31}, {"LatestEnd::State", 29}, {"Channel::Core", 81},
     {"Receiver", 30},        {"Sender", 44},      {"Socket::Core", 65},
 };
 const Exceptions long_options{{"SocketOptions", 17}};

@@ -15,11 +15,11 @@
 #include <thread>
 #include <utility>
 
-#include "batch.hpp"
 #include "message/lane_inside.hpp"
 #include "message/serving.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/connect/accepting.hpp"
+#include "millrace/message/detail/entries.hpp"
 #include "millrace/message/dispatcher.hpp"
 #include "setup.hpp"
 #include "support/extent.hpp"

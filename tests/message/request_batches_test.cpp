@@ -19,10 +19,10 @@
 #include <utility>
 #include <vector>
 
-#include "batch.hpp"
 #include "channel_core.hpp"
 #include "message/hostile.hpp"
 #include "message/serving.hpp"
+#include "millrace/message/detail/entries.hpp"
 #include "millrace/message/detail/put_off.hpp"
 #include "support/readable.hpp"
 

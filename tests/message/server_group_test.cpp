@@ -344,14 +344,15 @@ TEST_F(ServerGroupThreads, MayHaveAHandlerEach) {
     std::array<std::atomic<std::uint64_t>, threads> served{};
     std::thread serving{[&] {
         group.adopt();
-        const auto make = [&](std::size_t number) {
+        const auto serve = [&](Server& server, std::size_t number) {
             // Not shared by threads, so it may be what it likes.
-            return [&served, number, mine = std::uint64_t{0}](Request& request) mutable {
+            auto handler = [&, mine = std::uint64_t{0}](Request& request) mutable {
                 served[number] = ++mine;
                 (void)request.answer(request.payload());
             };
+            return group.serve_one(server, handler, Deadline::never());
         };
-        EXPECT_EQ(group.serve_each(make, Deadline::never()), Status::closed);
+        EXPECT_EQ(group.run(serve), Status::closed);
     }};
     for (std::uint64_t i = 0; i < 2 * threads; ++i) {
         Client client = Client::connect(group.address(), {}, patience());

@@ -14,16 +14,13 @@
 // Source: work 001, section 4.2 (N-to-one communication) and listing 4.2 (zero copy).
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
-#include <type_traits>
 #include <utility>
-#include <vector>
 
 #include "millrace/base/deadline.hpp"
 #include "millrace/base/error.hpp"

@@ -27,15 +27,11 @@
 // Source: work 004, section 4.1, design 2 (communication dispatcher).
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
-#include <type_traits>
-#include <utility>
-#include <vector>
 
 #include "millrace/base/deadline.hpp"
 #include "millrace/base/error.hpp"

@@ -25,13 +25,13 @@
 #include <cstdint>
 #include <exception>
 #include <functional>
+#include <list>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <type_traits>
-#include <utility>
 #include <vector>
 
 #include "millrace/base/clock.hpp"
@@ -171,7 +171,7 @@ class Reply {
     Reply& operator=(const Reply&) = delete;
     ~Reply();
 
-    [[nodiscard]] bool is_due() const noexcept { return given_ != nullptr; }
+    [[nodiscard]] bool is_due() const noexcept { return queue_ != nullptr; }
     [[nodiscard]] ClientId client() const noexcept { return client_; }
 
     /// Takes a copy, and wakes the server if it sleeps. Never blocks. `ok`, also if the client has
@@ -188,7 +188,7 @@ class Reply {
     base::Status give(Outcome outcome, std::span<const std::byte> payload);
 
     std::shared_ptr<detail::ReplyQueue> queue_;
-    std::unique_ptr<Given> given_;
+    std::list<Given> given_;  ///< one, while it is due
     ClientId client_{};
 };
 

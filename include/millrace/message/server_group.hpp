@@ -13,14 +13,11 @@
 // thread; the threads of work 004's servers (section 4.1) each have their own clients, too.
 #pragma once
 
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
-#include <type_traits>
-#include <utility>
 #include <vector>
 
 #include "millrace/base/deadline.hpp"
@@ -76,19 +73,11 @@ class ServerGroup {
         return run(
             [&](Server& server, std::size_t) { return serve_one(server, handler, deadline); });
     }
-    /// The same with a handler for each thread: `make(std::size_t number)` is called in it, and
-    /// what it returns is called by no other.
-    template <class Make>
-    base::Status serve_each(Make&& make, const base::Deadline& deadline) {
-        return run([&](Server& server, std::size_t number) {
-            auto handler = make(number);
-            return serve_one(server, handler, deadline);
-        });
-    }
 
-    /// Calls `body` in each thread, whose server belongs to it meanwhile, and returns when all have
-    /// returned: what the first of them did, or `closed` if the group was stopped. From the first
-    /// on is_ending() is true, and every server's rest() and serve() return.
+    /// Calls `body` in each thread, whose server belongs to it meanwhile: so a thread may have a
+    /// handler of its own. Returns when all have returned, what the first of them did, or `closed`
+    /// if the group was stopped. From the first on is_ending() is true, and every server's rest()
+    /// and serve() return.
     using Body = std::function<base::Status(Server& server, std::size_t number)>;
     base::Status run(const Body& body);
     /// For a body: as Server::serve, until is_ending().

@@ -18,7 +18,7 @@
 // src/message). A request counts as taken when its announcement does.
 //
 // A message may be several requests, or several answers: then the kind is one of …_batch, the rest
-// of the header is as batch.hpp in src/message says, and the payload is their entries. Each counts
+// of the header is as detail/entries.hpp says, and the payload is their entries. Each counts
 // as one that came by itself.
 //
 // A session belongs to one client, who is known by 128 random bits. It outlives a channel, if the
@@ -36,6 +36,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -88,7 +89,7 @@ struct SessionHeader {
     Outcome outcome = Outcome::ok;  ///< of an answer
     std::uint16_t behind = 0;       ///< of what a client sends
     /// Of a request: how long its client waits; 0: for ever. Of several in one message: how far
-    /// their sender has read what comes the other way (src/message/batch.hpp).
+    /// their sender has read what comes the other way (detail/entries.hpp).
     std::uint32_t limit_us = 0;
 };
 inline constexpr std::uint64_t largest_request_id = (std::uint64_t{1} << 48) - 1;
@@ -119,9 +120,23 @@ inline constexpr std::size_t session_head_bytes = sizeof(SessionHead);
            kind <= static_cast<std::uint8_t>(last_session_kind) &&
            outcome <= static_cast<std::uint8_t>(last_outcome_sent);
 }
-/// Header and payload of a message; false as above, or where it is too short for a header.
-[[nodiscard]] bool parse(std::span<const std::byte> message, SessionHeader& header,
-                         std::span<const std::byte>& payload) noexcept;
+/// A message's head and payload. False: it is too short for a head.
+[[nodiscard, gnu::always_inline]] inline bool cut_head(
+    std::span<const std::byte> message, SessionHead& head,
+    std::span<const std::byte>& payload) noexcept {
+    if (message.size() < session_head_bytes) [[unlikely]]
+        return false;
+    std::memcpy(&head, message.data(), sizeof head);
+    payload = message.subspan(session_head_bytes);
+    return true;
+}
+/// Header and payload of a message; false as either of the two.
+[[nodiscard, gnu::always_inline]] inline bool parse(std::span<const std::byte> message,
+                                                    SessionHeader& header,
+                                                    std::span<const std::byte>& payload) noexcept {
+    SessionHead head;
+    return cut_head(message, head, payload) && parse(head, header);
+}
 
 /// Who a session belongs to. Zeroes: nobody yet.
 struct SessionName {

@@ -9,7 +9,6 @@
 #include <string>
 #include <utility>
 
-#include "batch.hpp"
 #include "client/kept_answers.hpp"
 #include "client/requests.hpp"
 
@@ -31,19 +30,19 @@ class ClientAnswers : public ClientRequests {
     /// The same while a message of several answers is handed out: it calls nobody in the most
     /// frequent case.
     [[gnu::noinline]] base::Status look_quickly(Answer& answer) {
-        if (!kept_.empty() || !finds_in_batch(answer, several_.front_word())) [[unlikely]]
+        if (!kept_.empty() || !finds_in_batch(answer)) [[unlikely]]
             return look_slowly(answer);
         current_ = answer.id;
         counts.bytes_received += answer.payload.size();
         return base::Status::ok;
     }
     /// Several answers of one message are handed out: look_quickly() is the one to call.
-    [[nodiscard]] bool is_in_batch() const noexcept { return several_.is_open(); }
+    [[nodiscard]] bool is_in_batch() const noexcept { return several_.at != nullptr; }
     /// The same where several may have come in one message: then `run` is of all that lie there
     /// side by side, and what they are is for its front() to say.
     [[gnu::noinline]] base::Status look_for_several(Answer& answer, detail::AnswerRun& run) {
         run.at = nullptr;
-        if (awaits_in_ring && ended == base::Status::ok && !several_.is_open() && kept_.empty())
+        if (awaits_in_ring && ended == base::Status::ok && !is_in_batch() && kept_.empty())
             [[likely]] {
             std::span<const std::byte> message;
             const RingLane::Front front = ring()->look_at_front(message);
@@ -96,7 +95,7 @@ class ClientAnswers : public ClientRequests {
     }
     /// Client::prefetch().
     void prefetch() noexcept {
-        if (awaits_in_ring && ended == base::Status::ok && !several_.is_open()) {
+        if (awaits_in_ring && ended == base::Status::ok && !is_in_batch()) {
             ring()->ask_ahead();
         }
     }
@@ -127,13 +126,12 @@ class ClientAnswers : public ClientRequests {
         counts.answers += run.count;
         counts.bytes_received += run.bytes;
         calls.settle_run(run.count);
-        if (!several_.is_open()) ++counts.batches_received;
+        if (!is_in_batch()) ++counts.batches_received;
         if (run.at == run.end) [[likely]] {
             end_several();
         } else {
             // One of them is not wanted, or the program has thrown.
-            several_ = BatchReader{{run.at, run.end}};
-            counts_from_ = run.from;
+            several_ = {.at = run.at, .end = run.end, .from = run.from};
         }
     }
     bool cancel(std::uint64_t id) {
@@ -156,7 +154,7 @@ class ClientAnswers : public ClientRequests {
     // --- the end of a channel, or of the session
 
     /// What was handed out in place is none any more.
-    void end_reading() noexcept { several_.close(); }
+    void end_reading() noexcept { several_ = {}; }
     void fail(std::string why) noexcept {
         end_reading();
         why_failed = std::move(why);
@@ -199,7 +197,7 @@ class ClientAnswers : public ClientRequests {
         return index != kept_.size() && look_at_kept(index, answer) == base::Status::ok;
     }
     [[gnu::always_inline]] base::Status look_at_line(Answer& answer) {
-        if (several_.is_open()) [[unlikely]] {
+        if (is_in_batch()) [[unlikely]] {
             const base::Status status = look_in_batch(answer);
             if (status != base::Status::empty) return status;
         }
@@ -215,8 +213,8 @@ class ClientAnswers : public ClientRequests {
             if (status != base::Status::ok) [[unlikely]]
                 return found_none(status);
             SessionHeader header;
-            if (!parse_here(message, header, answer.payload) ||
-                header.kind != SessionKind::answer || !calls.is_open(header.id)) [[unlikely]] {
+            if (!parse(message, header, answer.payload) || header.kind != SessionKind::answer ||
+                !calls.is_open(header.id)) [[unlikely]] {
                 if (begin_several(message)) {
                     const base::Status found = look_in_batch(answer);
                     if (found != base::Status::empty) return found;
@@ -279,7 +277,7 @@ class ClientAnswers : public ClientRequests {
     [[nodiscard, gnu::always_inline]] bool parse_answers(
         std::span<const std::byte> message, SessionHeader& header,
         std::span<const std::byte>& entries) const noexcept {
-        return takes_batches && parse_here(message, header, entries) &&
+        return takes_batches && parse(message, header, entries) &&
                header.kind == SessionKind::answer_batch && !entries.empty() &&
                entries.size() % entry_head_bytes == 0;
     }
@@ -304,53 +302,51 @@ class ClientAnswers : public ClientRequests {
             return false;
         }
         ring()->ask_for_frame(message.size());
-        several_ = BatchReader{entries};
-        counts_from_ = header.id;
+        several_ = {
+            .at = entries.data(), .end = entries.data() + entries.size(), .from = header.id};
         ++counts.batches_received;
         return true;
     }
     [[gnu::noinline]] void end_several() noexcept {
-        several_.close();
+        several_ = {};
         ring()->ask_for_place();
         ring()->pass_batch();
     }
-    [[nodiscard]] std::uint64_t number_of(const EntryHead& head) const noexcept {
-        return counts_from_ + static_cast<std::uint64_t>(static_cast<std::int32_t>(head.number));
-    }
     /// The next answer of that message, if it is wanted.
-    [[gnu::always_inline]] bool finds_in_batch(Answer& answer, std::uint64_t word) noexcept {
-        const EntryHead head = EntryHead::of(word);
-        const std::uint64_t id = number_of(head);
-        if (!several_.step_over(head.length) ||
-            head.what > static_cast<std::uint16_t>(last_outcome_sent) || !calls.is_open(id) ||
-            calls.of(id) != Call::wanted) [[unlikely]]
+    [[gnu::always_inline]] bool finds_in_batch(Answer& answer) noexcept {
+        const EntryHead head = EntryHead::of(load_frame_word(several_.at));
+        const std::uint64_t id = head.counted_from(several_.from);
+        several_.step = entry_bytes(head.length);
+        if (!several_.has_step() || head.what > static_cast<std::uint16_t>(last_outcome_sent) ||
+            !calls.is_open(id) || calls.of(id) != Call::wanted) [[unlikely]]
             return false;
-        answer = {id, static_cast<Outcome>(head.what), {several_.front_payload(), head.length}};
+        answer = {
+            id, static_cast<Outcome>(head.what), {several_.at + entry_head_bytes, head.length}};
         handed_out_ = in_batch;
         return true;
     }
     /// The next one that is wanted. `empty`: that message has no more, and is passed.
     [[gnu::noinline]] base::Status look_in_batch(Answer& answer) {
         while (true) {
-            const std::uint64_t word = several_.front_word();
-            if (finds_in_batch(answer, word)) [[likely]]
+            if (finds_in_batch(answer)) [[likely]]
                 return base::Status::ok;
-            if (!passes_in_batch(EntryHead::of(word))) {
+            if (!passes_in_batch()) {
                 fail("the server sent what is no answer to any request");
                 return ended;
             }
-            if (several_.is_empty()) {
+            if (several_.at == several_.end) {
                 end_several();
                 return base::Status::empty;
             }
         }
     }
     /// Passes over an answer that is not wanted. False: it answers no request.
-    bool passes_in_batch(const EntryHead& head) noexcept {
-        const std::uint64_t id = number_of(head);
+    bool passes_in_batch() noexcept {
+        const EntryHead head = EntryHead::of(load_frame_word(several_.at));
+        const std::uint64_t id = head.counted_from(several_.from);
         const bool is_open = calls.is_open(id);
-        if (!several_.step_over(head.length) ||
-            head.what > static_cast<std::uint16_t>(last_outcome_sent) ||
+        several_.step = entry_bytes(head.length);
+        if (!several_.has_step() || head.what > static_cast<std::uint16_t>(last_outcome_sent) ||
             (!is_open && !is_of_before({.id = id}))) {
             return false;
         }
@@ -358,13 +354,13 @@ class ClientAnswers : public ClientRequests {
             ++counts.unwanted;
             calls.settle(id);
         }
-        several_.pass();
+        several_.at += several_.step;
         return true;
     }
     void pass_in_batch(std::uint64_t id) noexcept {
         calls.settle_wanted(id);
-        several_.pass();
-        if (several_.is_empty()) [[unlikely]]
+        several_.at += several_.step;
+        if (several_.at == several_.end) [[unlikely]]
             end_several();
     }
     [[gnu::noinline]] void pass_other() noexcept {
@@ -372,6 +368,7 @@ class ClientAnswers : public ClientRequests {
             return pass_in_batch(current_);
         kept_.erase(handed_out_);
     }
+    /// Wherever it is.
     [[gnu::noinline]] base::Status look_slowly(Answer& answer) {
         const base::Status status = kept_.empty() ? look_at_line(answer) : look_at_kept(0, answer);
         current_ = answer.id;
@@ -379,13 +376,11 @@ class ClientAnswers : public ClientRequests {
         return status;
     }
     [[gnu::noinline]] base::Status look_for_several_slowly(Answer& answer, detail::AnswerRun& run) {
-        const base::Status status = kept_.empty() ? look_at_line(answer) : look_at_kept(0, answer);
-        current_ = answer.id;
-        if (status != base::Status::ok) return status;
-        if (handed_out_ == in_batch) {
-            run = calls.run(several_.front_entry(), several_.end(), counts_from_);
-        } else {
-            counts.bytes_received += answer.payload.size();
+        const base::Status status = look_slowly(answer);
+        if (status == base::Status::ok && handed_out_ == in_batch) {
+            // Which counts what it hands out.
+            run = calls.run(several_.at, several_.end, several_.from);
+            counts.bytes_received -= answer.payload.size();
         }
         return status;
     }
@@ -403,8 +398,18 @@ class ClientAnswers : public ClientRequests {
         return header.id != 0 && header.id < calls.lowest() && counts.resumed != 0;
     }
 
-    BatchReader several_;               ///< that are handed out one by one
-    std::uint64_t counts_from_ = 0;     ///< the number from which their heads count
+    /// That came in one message, and are handed out one by one.
+    struct Several {
+        const std::byte* at = nullptr;  ///< the next one; null: there are none
+        const std::byte* end = nullptr;
+        std::uint64_t from = 0;  ///< the number from which they count
+        std::size_t step = 0;    ///< bytes of the one that is handed out or passed over
+
+        [[nodiscard]] bool has_step() const noexcept {
+            return step <= static_cast<std::size_t>(end - at);
+        }
+    };
+    Several several_;
     std::size_t handed_out_ = in_line;  ///< which one of kept_, otherwise
     std::uint64_t current_ = 0;         ///< the number of what was handed out
     KeptAnswers kept_;

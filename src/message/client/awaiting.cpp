@@ -1,7 +1,5 @@
 #include "millrace/message/detail/awaiting.hpp"
 
-#include <memory>
-
 namespace millrace::message::detail {
 
 using base::Status;

@@ -1,6 +1,5 @@
 // How a client joins a server, and goes on with its session where the channel broke.
 #include <algorithm>
-#include <bit>
 #include <cstdint>
 #include <exception>
 #include <memory>
@@ -180,7 +179,7 @@ Welcome Client::State::join(const Deadline& deadline) {
 bool ClientAnswers::take_other(std::span<const std::byte> message) {
     SessionHeader header;
     std::span<const std::byte> payload;
-    if (!parse_here(message, header, payload)) return false;
+    if (!parse(message, header, payload)) return false;
     if (header.kind == SessionKind::answer) return is_of_before(header);
     return header.kind == SessionKind::answer_by_read && take_announcement(header, payload);
 }

@@ -10,7 +10,6 @@
 #include <span>
 #include <vector>
 
-#include "batch.hpp"
 #include "client/client_end.hpp"
 #include "client/request_copies.hpp"
 #include "millrace/message/detail/in_place.hpp"

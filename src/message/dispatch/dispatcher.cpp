@@ -8,7 +8,6 @@
 #include <chrono>
 #include <cstdint>
 #include <mutex>
-#include <optional>
 #include <utility>
 
 #include <fmt/format.h>

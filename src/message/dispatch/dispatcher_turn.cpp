@@ -1,8 +1,6 @@
 // A dispatcher's turn: ports and servers that have come, what ports have laid, what servers have
 // answered.
-#include <algorithm>
 #include <cstdint>
-#include <iterator>
 #include <mutex>
 #include <utility>
 

@@ -1,5 +1,4 @@
 // Port: a thread's side of a dispatcher. The layout, and which side writes what: port_state.hpp.
-#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdint>

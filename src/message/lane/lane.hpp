@@ -19,8 +19,8 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <utility>
 
+#include "lane/assembly.hpp"
 #include "lane/rendezvous.hpp"
 #include "millrace/base/clock.hpp"
 #include "millrace/base/deadline.hpp"
@@ -35,12 +35,6 @@ namespace millrace::message {
 
 class NetworkLane;
 class RingLane;
-
-/// A message of which a part has come.
-struct Begun {
-    std::uint64_t number = 0;  ///< which one of all that have begun
-    std::size_t bytes = 0;     ///< that have come of it; 0: there is none
-};
 
 /// One thread. Nothing but close() and wait() blocks; nothing throws but bad_alloc.
 class Lane {

@@ -217,8 +217,8 @@ void PacketHost::take_datagram(const verbs::Completion& completion) noexcept {
 }
 
 void PacketHost::poll() noexcept {
-    each_completion(completions_,
-                    [this](const verbs::Completion& completion) { take(completion); });
+    (void)each_completion(completions_,
+                          [this](const verbs::Completion& completion) { take(completion); });
     if (!is_shared()) return;
     // After the bells: what the clients that rang have written before is found.
     shared_->reader.look(static_cast<std::uint32_t>(shared_->lanes.size()),

@@ -171,8 +171,8 @@ PacketStream::Time PacketLane::now() const noexcept {
 
 void PacketLane::poll() noexcept {
     if (!is_client()) return host_->poll();
-    each_completion(link_.receive_queue(),
-                    [this](const verbs::Completion& completion) { arrived(completion); });
+    (void)each_completion(link_.receive_queue(),
+                          [this](const verbs::Completion& completion) { arrived(completion); });
 }
 
 void PacketLane::arrived(const verbs::Completion& completion) noexcept {

@@ -78,10 +78,7 @@ class PacketLane final : public NetworkLane {
     [[nodiscard]] bool exceeds_budget() const noexcept override {
         return stream_->exceeds_budget();
     }
-    [[nodiscard]] Begun begun() const noexcept override {
-        if (!stream_->is_assembling()) return {};
-        return {stream_->begun(), stream_->assembled_bytes()};
-    }
+    [[nodiscard]] Begun begun() const noexcept override { return stream_->begun(); }
 
     base::Status claim(std::size_t size, std::span<std::byte>& place) override;
     base::Status flush() noexcept override;

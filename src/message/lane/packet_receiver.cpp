@@ -109,38 +109,25 @@ Status PacketReceiver::look(std::span<const std::byte>& message) {
         const std::span<const std::byte> payload{front.payload, front.length};
         const bool is_first = (front.flags & packet_first) != 0;
         const bool is_last = (front.flags & packet_last) != 0;
-        if (is_first == (is_assembling_ || is_skipping_)) {
+        if (is_first == is_within_) {
             log_->fail("it sends pieces of no message");
             return Status::peer_lost;
-        }
-        if (is_skipping_) {
-            is_skipping_ = !is_last;
-            release_front();
-            continue;
         }
         if (is_first && is_last && payload.size() <= terms_->max_message_bytes) {
             message = payload;
             return Status::ok;
         }
-        if (is_first) assembled_.begin();
-        if (!assembled_.append(payload)) {
-            assembled_.keep_head(payload);
-            is_assembling_ = false;
-            is_skipping_ = !is_last;
-            release_front();
-            whole_ = is_too_large_ = true;
-            message = assembled_.bytes();
-            return Status::too_large;
-        }
-        is_assembling_ = !is_last;
+        const Assembly::Took took = assembled_.take(payload, is_first, is_last);
+        is_within_ = !is_last;
         release_front();
-        if (!is_last) continue;
+        if (took == Assembly::Took::part) continue;
         whole_ = true;
+        is_too_large_ = took == Assembly::Took::too_large;
         message = assembled_.bytes();
-        return Status::ok;
+        return is_too_large_ ? Status::too_large : Status::ok;
     }
     if (!has_ended()) return Status::empty;
-    if (is_assembling_) {
+    if (assembled_.is_assembling()) {
         log_->fail("it ends within a message");
         return Status::peer_lost;
     }

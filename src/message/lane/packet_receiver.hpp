@@ -2,7 +2,6 @@
 // packets are here, where they lie, and the messages that they make. Used by PacketStream.
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -39,7 +38,6 @@ class PacketReceiver {
     void pass() noexcept;
 
     [[nodiscard]] const Assembly& assembled() const noexcept { return assembled_; }
-    [[nodiscard]] bool is_assembling() const noexcept { return is_assembling_; }
     [[nodiscard]] bool has_more() const noexcept {
         return whole_ || expected_ != consumed_ || has_ended();
     }
@@ -96,8 +94,7 @@ class PacketReceiver {
     bool spare_is_taken_ = false;
     BoundedFifo<std::uint32_t> free_slots_{most_packets};
     Assembly assembled_;
-    bool is_assembling_ = false;
-    bool is_skipping_ = false;   ///< the rest of a message that is too large
+    bool is_within_ = false;     ///< the last packet that was read did not end its message
     bool whole_ = false;         ///< `assembled_` is handed out until pass()
     bool is_too_large_ = false;  ///< … as what a message that is too large begins with
     std::optional<std::uint32_t> end_;

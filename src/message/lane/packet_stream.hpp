@@ -122,12 +122,7 @@ class PacketStream {
     [[nodiscard]] bool exceeds_budget() const noexcept {
         return receiver_.assembled().exceeds_budget();
     }
-    /// A message has come in part. Another number, once another one has begun.
-    [[nodiscard]] bool is_assembling() const noexcept { return receiver_.is_assembling(); }
-    [[nodiscard]] std::uint64_t begun() const noexcept { return receiver_.assembled().begun(); }
-    [[nodiscard]] std::size_t assembled_bytes() const noexcept {
-        return receiver_.assembled().bytes().size();
-    }
+    [[nodiscard]] Begun begun() const noexcept { return receiver_.assembled().begun(); }
     /// A look may find something that is here already.
     [[nodiscard]] bool has_more() const noexcept {
         return receiver_.has_more() || log_.is_broken();

@@ -51,33 +51,23 @@ Status RingLane::put_together(Piece piece, std::span<const std::byte>& message) 
     note_found(0, true);
     for (int i = 0; i < pieces_of_a_look; ++i) {
         const std::size_t size = piece.payload.size();
-        if (piece.first) {
-            // One that was begun before it was given up by its sender.
-            assembled_.begin();
-            assembling_ = true;
-        }
         if (piece.first && piece.last) {
-            assembling_ = false;
+            assembled_.give_up();
             note_found(size, core_->reader.is_apart());
             message = piece.payload;
             return Status::ok;
         }
-        const bool fits = !assembling_ || assembled_.append(piece.payload);
-        if (!fits) assembled_.keep_head(piece.payload);
+        const Assembly::Took took = assembled_.take(piece.payload, piece.first, piece.last);
         core_->release(size, piece.last);
-        if (!fits) return hand_out(Status::too_large, message);
-        if (piece.last && assembling_) return hand_out(Status::ok, message);
+        if (took != Assembly::Took::part) {
+            has_other_work_ = is_assembled_ = true;
+            message = assembled_.bytes();
+            return took == Assembly::Took::whole ? Status::ok : Status::too_large;
+        }
         const Status status = core_->look(piece);
         if (status != Status::ok) return status;
     }
     return Status::empty;
-}
-
-Status RingLane::hand_out(Status status, std::span<const std::byte>& message) noexcept {
-    assembling_ = false;
-    has_other_work_ = is_assembled_ = true;
-    message = assembled_.bytes();
-    return status;
 }
 
 void RingLane::pass_other() noexcept {

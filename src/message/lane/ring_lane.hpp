@@ -26,25 +26,6 @@
 
 namespace millrace::message {
 
-/// A message's head and payload. False: it is too short for a head.
-[[nodiscard, gnu::always_inline]] inline bool cut_head(
-    std::span<const std::byte> message, SessionHead& head,
-    std::span<const std::byte>& payload) noexcept {
-    if (message.size() < session_head_bytes) [[unlikely]]
-        return false;
-    std::memcpy(&head, message.data(), sizeof head);
-    payload = message.subspan(session_head_bytes);
-    return true;
-}
-
-/// Header and payload of a message, as session.hpp's parse() of it, where each instruction counts.
-[[nodiscard, gnu::always_inline]] inline bool parse_here(
-    std::span<const std::byte> message, SessionHeader& header,
-    std::span<const std::byte>& payload) noexcept {
-    SessionHead head;
-    return cut_head(message, head, payload) && parse(head, header);
-}
-
 /// Header and payload of a request, whose outcome is not looked at. False: it is no request.
 [[nodiscard, gnu::always_inline]] inline bool parse_request(
     std::span<const std::byte> message, SessionHeader& header,
@@ -115,10 +96,7 @@ class RingLane final : public Lane {
     [[nodiscard]] bool exceeds_budget() const noexcept override {
         return assembled_.exceeds_budget();
     }
-    [[nodiscard]] Begun begun() const noexcept override {
-        if (!assembling_) return {};
-        return {assembled_.begun(), assembled_.bytes().size()};
-    }
+    [[nodiscard]] Begun begun() const noexcept override { return assembled_.begun(); }
 
     /// What the place of the next frame says.
     enum class Front : std::uint8_t {
@@ -341,7 +319,6 @@ class RingLane final : public Lane {
     [[gnu::noinline, gnu::cold]] base::Status look_at_other(std::span<const std::byte>& message);
     [[gnu::noinline]] base::Status look_in_pieces(std::span<const std::byte>& message);
     base::Status put_together(Piece piece, std::span<const std::byte>& message);
-    base::Status hand_out(base::Status status, std::span<const std::byte>& message) noexcept;
     [[gnu::noinline]] void pass_other() noexcept;
     [[gnu::noinline]] base::Status send_long(const SessionHead& head,
                                              std::span<const std::byte> payload);
@@ -374,8 +351,7 @@ class RingLane final : public Lane {
     CacheLines lines_;
     bool has_other_work_ = false;  ///< for a look: `assembled_` is handed out, or some is READ
     bool keeps_some_ = false;      ///< messages wait
-    bool assembling_ = false;
-    bool is_assembled_ = false;  ///< it is handed out until pass()
+    bool is_assembled_ = false;    ///< it is handed out until pass()
     Excess excess_ = Excess::in_pieces;
     Assembly assembled_;
     std::shared_ptr<HeldBytes> held_;  ///< of what is READ, too

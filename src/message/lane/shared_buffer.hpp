@@ -135,7 +135,6 @@ class SharedReader {
         ++resting_;
         flag().store(resting_, std::memory_order_relaxed);
     }
-    [[nodiscard]] bool is_resting() const noexcept { return resting_ % 2 != 0; }
 
     /// Calls `take(place, word)` for each word of the places below `places` that was written since
     /// the last look.

@@ -97,12 +97,11 @@ Status Answers::give(Peer& peer, const SessionHead& head, std::span<const std::b
 }
 
 void Answers::take_replies() {
-    detail::ReplyQueue::List given = replies_->take();
-    while (const auto one = given.pop()) {
-        Peer* const peer = server_.places.find(one->client);
-        if (peer == nullptr || !take_deferred(*peer, one->id)) continue;
+    for (const auto& one : replies_->take()) {
+        Peer* const peer = server_.places.find(one.client);
+        if (peer == nullptr || !take_deferred(*peer, one.id)) continue;
         try {
-            (void)answer(*peer, one->id, one->outcome, one->payload);
+            (void)answer(*peer, one.id, one.outcome, one.payload);
         } catch (const std::exception& error) {
             server_.clients.lose(*peer, error);
         }

@@ -20,8 +20,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
-#include <optional>
 
 #include "lane/any_lane.hpp"
 #include "millrace/base/clock.hpp"

@@ -160,9 +160,7 @@ base::Deadline Request::deadline_from_taken() const noexcept {
 
 Reply::Reply() noexcept = default;
 Reply::Reply(std::shared_ptr<detail::ReplyQueue> queue, ClientId client, std::uint64_t id)
-    : queue_{std::move(queue)},
-      given_{std::make_unique<Given>(Given{.client = client, .id = id})},
-      client_{client} {}
+    : queue_{std::move(queue)}, given_{Given{.client = client, .id = id}}, client_{client} {}
 Reply::Reply(Reply&&) noexcept = default;
 
 Reply& Reply::operator=(Reply&& other) noexcept {
@@ -174,14 +172,14 @@ Reply& Reply::operator=(Reply&& other) noexcept {
 
 Reply::~Reply() {
     // What is given says that it was dropped, as nothing else was said.
-    if (given_ != nullptr) (void)queue_->give(std::move(given_));
+    if (is_due()) (void)queue_->give(std::move(given_));
 }
 
 Status Reply::give(Outcome outcome, std::span<const std::byte> payload) {
-    if (given_ == nullptr) return Status::closed;
+    if (!is_due()) return Status::closed;
     // It stays due if there is no memory.
-    given_->payload.assign(payload.begin(), payload.end());
-    given_->outcome = outcome;
+    given_.front().payload.assign(payload.begin(), payload.end());
+    given_.front().outcome = outcome;
     return std::exchange(queue_, nullptr)->give(std::move(given_));
 }
 

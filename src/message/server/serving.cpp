@@ -96,7 +96,7 @@ std::size_t Server::State::visit_any(Peer& peer, const detail::HandlerRef& handl
         peer.ring().ask_for_place();
         SessionHeader header;
         std::span<const std::byte> entries;
-        if (parse_here(message, header, entries) && header.kind == SessionKind::request_batch) {
+        if (parse(message, header, entries) && header.kind == SessionKind::request_batch) {
             const Taken taken = take_batches(peer, header, entries, handler, budget, requests);
             if (taken != Taken::none && !peer.is_paused) arrivals.looked(peer);
             return requests;
@@ -308,7 +308,7 @@ Server::State::Taken Server::State::take_batches(Peer& peer, SessionHeader head,
         peer.ring().pass_batch();
     } while (requests != most && !peer.is_paused &&
              peer.ring().look_at_front(message) == RingLane::Front::message &&
-             parse_here(message, head, entries) && head.kind == SessionKind::request_batch);
+             parse(message, head, entries) && head.kind == SessionKind::request_batch);
     answering.send_batch();
     return Taken::passed;
 }

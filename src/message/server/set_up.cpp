@@ -2,7 +2,6 @@
 // what they have before they listen.
 #include <algorithm>
 #include <bit>
-#include <chrono>
 #include <cstdint>
 #include <exception>
 #include <functional>

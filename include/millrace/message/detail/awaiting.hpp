@@ -9,7 +9,6 @@
 #include <coroutine>
 #include <memory>
 #include <optional>
-#include <utility>
 
 #include "millrace/base/clock.hpp"
 #include "millrace/base/coroutine.hpp"

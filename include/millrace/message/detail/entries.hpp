@@ -1,19 +1,22 @@
-// Entries: how one of several requests, or answers, lies in a message of a session that brings
-// several. Used by the calls for several of a Client (client.hpp) and by a Server that hands them
-// to its handler (server.hpp), whose loops are compiled where they are called: in the program.
-// src/message/batch.hpp draws the whole message.
+// Several requests, or several answers, in one message of a session. Used by the calls for several
+// of a Client (client.hpp) and by a Server that hands them to its handler (server.hpp), whose loops
+// are compiled where they are called: in the program. session.hpp has the two kinds of message,
+// docs/messaging.md what they mean for a session.
 //
-//   offset 0     8                      and so on
-//   | entry head | payload, padded to 8 | entry head | payload …
+//   offset 0             16           24                            and so on
+//   | session head       | entry head | payload, padded to 8 bytes | entry head | payload … |
 //
-//   entry head   63..32  request: limit_us; answer: its number less that of the message, signed
-//                31..16  request: procedure; answer: outcome
-//                15..0   length of the payload in bytes
+//   session head   of a request_batch: `id` of its first request, those after it have the numbers
+//                  that follow; `procedure` says how many there are; `behind` is the first one's.
+//                  Of an answer_batch: `id` of any request, from which its entries count. Of both:
+//                  `limit_us` is how far the sender has read its own ring
+//                  (Channel::Core::say_position), so that it need not tell of that otherwise.
+//   entry head     63..32  request: limit_us; answer: its number less that of the head, signed
+//                  31..16  request: procedure; answer: outcome
+//                  15..0   length of the payload in bytes
 //
-//     message::lay_entry_head(at, {.length = 5, .what = procedure});
-//     const auto head = message::EntryHead::of(message::load_frame_word(at));
-//     const std::span<const std::byte> payload{at + message::entry_head_bytes, head.length};
-//     at += message::entry_bytes(head.length);
+// The message is laid where it is sent from, entry by entry, and is one when it is committed. What
+// is taken was written by the peer, who may write still: an entry head is loaded once.
 #pragma once
 
 #include <algorithm>
@@ -31,7 +34,7 @@
 
 namespace millrace::message {
 
-/// The first word of an entry, of whichever kind.
+/// The first word of an entry.
 struct EntryHead {
     std::uint16_t length = 0;  ///< bytes of the payload
     std::uint16_t what = 0;    ///< procedure, or outcome
@@ -43,6 +46,10 @@ struct EntryHead {
     [[nodiscard]] static constexpr EntryHead of(std::uint64_t word) noexcept {
         return {static_cast<std::uint16_t>(word), static_cast<std::uint16_t>(word >> 16),
                 static_cast<std::uint32_t>(word >> 32)};
+    }
+    /// Of an answer: the number of its request.
+    [[nodiscard]] constexpr std::uint64_t counted_from(std::uint64_t id) const noexcept {
+        return id + static_cast<std::uint64_t>(static_cast<std::int32_t>(number));
     }
 };
 inline constexpr std::size_t entry_head_bytes = sizeof(std::uint64_t);
@@ -182,10 +189,8 @@ struct AnswerRun {
     /// otherwise. The server may write there still, so its head is loaded once.
     [[nodiscard, gnu::always_inline]] bool front(Answer& answer) const noexcept {
         if (at == end) return false;
-        const std::uint64_t word = load_frame_word(at);
-        const EntryHead head = EntryHead::of(word);
-        const std::uint64_t id =
-            from + static_cast<std::uint64_t>(static_cast<std::int64_t>(word) >> 32);
+        const EntryHead head = EntryHead::of(load_frame_word(at));
+        const std::uint64_t id = head.counted_from(from);
         if (entry_bytes(head.length) > static_cast<std::size_t>(end - at) ||
             head.what > static_cast<std::uint16_t>(last_outcome_sent) || id - lowest >= open ||
             calls[id & mask] != CallState::wanted) [[unlikely]]

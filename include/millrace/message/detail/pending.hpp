@@ -27,12 +27,8 @@ class PendingTable {
 
     /// Null: there is none.
     [[nodiscard]] Entry* find(std::uint64_t id) noexcept {
-        for (std::uint64_t at = id, end = id + mask_; at <= end; ++at) {
-            Entry& entry = entries_[at & mask_];
-            if (entry.is_taken() && entry.id == id) [[likely]]
-                return &entry;
-        }
-        return nullptr;
+        Entry& own = entries_[id & mask_];
+        return own.id == id && own.is_taken() ? &own : find_after(id);
     }
     /// For a request of this number. Precondition: not is_full().
     [[nodiscard]] Entry& free_entry(std::uint64_t id) noexcept {
@@ -48,6 +44,14 @@ class PendingTable {
     [[nodiscard]] std::span<Entry> all() noexcept { return {entries_.get(), mask_ + 1}; }
 
   private:
+    [[gnu::noinline, gnu::cold]] Entry* find_after(std::uint64_t id) noexcept {
+        for (std::uint64_t step = 1; step <= mask_; ++step) {
+            Entry& entry = entries_[(id + step) & mask_];
+            if (entry.id == id && entry.is_taken()) return &entry;
+        }
+        return nullptr;
+    }
+
     std::unique_ptr<Entry[]> entries_;
     std::uint64_t mask_;
     std::size_t used_ = 0;
