@@ -5,7 +5,7 @@ SHELL := /bin/bash
 MAKEFLAGS += --no-print-directory --no-builtin-rules
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help build demo test test-kernel test-fresh test-long fuzz bench format tidy install clean
+.PHONY: help build demo test test-clients test-kernel test-fresh test-long fuzz bench format tidy install clean
 
 JOBS ?= $(shell nproc)
 # Tests that run side by side: they wait for clocks, deaths and each other more than they compute,
@@ -59,6 +59,12 @@ test: ## build and run all tests; SANITIZE=address,undefined or SANITIZE=thread 
 	@$(call configure,$(PRESET))
 	@$(call compile,$(PRESET))
 	@$(UNRANDOMISED) scripts/run-tests build/$(PRESET) --parallel $(TEST_JOBS)
+
+test-clients: ## Redis' clients of PyPI, npm, Go and Maven at the store's door; ARGS='ioredis go_redis' for some
+	@$(install_packages) build
+	@$(call configure,release)
+	@$(call compile,release) --target bin/millrace
+	@scripts/test-clients $(ARGS)
 
 test-kernel: ## the two-process tests on the kernel's soft-RoCE device, in a virtual machine
 	@$(install_packages) build test kernel

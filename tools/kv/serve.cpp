@@ -1,5 +1,8 @@
 #include "kv/serve.hpp"
 
+#include <sys/resource.h>
+
+#include <algorithm>
 #include <chrono>
 #include <optional>
 #include <string>
@@ -29,6 +32,21 @@ void print_greeting(const kv::Server& server, const kv::ServerOptions& options) 
                options.store.table == kv::TableKind::cuckoo ? "libcuckoo" : "of work 002",
                options.store.when_full == kv::WhenFull::evict ? "items long unused go"
                                                               : "new items are refused");
+}
+
+/// Each connection of a door is a descriptor, and a shell gives 1,024 of them where the system
+/// allows many more.
+void allow_connections(const kv::DoorOptions& doors) {
+    constexpr rlim_t others = 256;  // besides those of doors
+    const rlim_t wanted = doors.max_connections + others;
+    rlimit files{};
+    if (::getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_cur >= wanted) return;
+    files.rlim_cur = std::min(wanted, files.rlim_max);
+    (void)::setrlimit(RLIMIT_NOFILE, &files);
+    if (files.rlim_cur >= wanted) return;
+    base::log(base::LogLevel::warn, "kv",
+              "the system allows {} open files, and so fewer than {} connections (ulimit -Hn)",
+              files.rlim_cur, doors.max_connections);
 }
 
 void print_loaded(const kv::SnapshotRead& loaded, const std::string& file) {
@@ -61,6 +79,7 @@ int run_kv_serve(const KvServeOptions& options) {
     if (!options.tls_cert.empty()) {
         chosen.doors.tls = kv::DoorTls{options.tls_cert, options.tls_key};
     }
+    if (chosen.doors.resp || chosen.doors.memcached) allow_connections(chosen.doors);
     auto server = kv::Server::listen(connect::Address::parse(options.address), chosen);
     std::optional<MetricsPage> metrics;
     if (!options.metrics.empty()) {
