@@ -205,6 +205,20 @@ TEST(Merge, PassesASilentProducerWhenItsPatienceIsOverAndTellsWhatIsLate) {
     EXPECT_EQ(all.merge->stats().passed, 2U);
 }
 
+TEST(Merge, CountsSilenceFromWhenTheLastItemWasHandedOut) {
+    nanoseconds now{0};
+    Merged all{2, {.patience = 100ns, .clock = [&] { return now; }}};
+    ASSERT_EQ(all.put(1, 5), Status::ok);
+    EXPECT_TRUE(all.times().empty());
+    now = 90ns;
+    ASSERT_EQ(all.put(0, 6), Status::ok);
+    EXPECT_THAT(all.times(), ElementsAre(5));
+    now = 189ns;
+    EXPECT_TRUE(all.times().empty());
+    now = 190ns;
+    EXPECT_THAT(all.times(), ElementsAre(6));
+}
+
 TEST(Merge, DoesNotHandOutWhatAProducerSendsOutOfOrder) {
     Merged all{1};
     for (const std::uint64_t time : {3, 1, 4}) ASSERT_EQ(all.put(0, time), Status::ok);
@@ -398,6 +412,29 @@ TEST(Merge, ItsDescriptorIsReadableWhenAPatienceIsOver) {
         ASSERT_TRUE(millrace::test::becomes_readable(descriptor, 20s));
     }
     EXPECT_EQ(status, Status::ok);
+}
+
+TEST(Merge, ItsDescriptorIsQuietWhileASilentProducerHoldsUpTheOthers) {
+    Merged all{2};
+    const int descriptor = all.merge->descriptor();
+    std::vector<std::uint64_t> seen;
+    const auto take = [&] {
+        for (const std::uint64_t time : all.times()) seen.push_back(time);
+    };
+    for (std::uint64_t round = 0; round != 3; ++round) {
+        const std::uint64_t time = 10 * round + 10;
+        ASSERT_EQ(all.put(0, time), Status::ok);
+        ASSERT_TRUE(millrace::test::goes_quiet(descriptor, take));
+        EXPECT_EQ(seen.size(), 2 * round) << "it is in front, and may not be handed out";
+        ASSERT_EQ(all.put(1, time + 1), Status::ok);
+        ASSERT_TRUE(millrace::test::becomes_readable(descriptor, 20s));
+        ASSERT_TRUE(millrace::test::goes_quiet(descriptor, take));
+        EXPECT_EQ(seen.size(), 2 * round + 1);
+        ASSERT_EQ(all.beat(0, time + 2), Status::ok);
+        ASSERT_TRUE(millrace::test::becomes_readable(descriptor, 20s)) << "it is watched again";
+        ASSERT_TRUE(millrace::test::goes_quiet(descriptor, take));
+        EXPECT_EQ(seen.size(), 2 * round + 2);
+    }
 }
 
 TEST(Merge, TakesItemsInPlaceAndFrames) {
