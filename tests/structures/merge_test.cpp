@@ -60,14 +60,24 @@ struct Merged {
             sent.push_back(0);
         }
     }
-    Status put(std::size_t producer, std::uint64_t time) {
+    /// If there is room for it.
+    Status try_put(std::size_t producer, std::uint64_t time) {
         const Status status = producers[producer]->try_enqueue(
             {time, static_cast<std::uint32_t>(producer), sent[producer] + 1});
         if (status == Status::ok) ++sent[producer];
         return status;
     }
-    Status beat(std::size_t producer, std::uint64_t time) {
+    /// It has arrived.
+    Status put(std::size_t producer, std::uint64_t time) {
+        const Status status = try_put(producer, time);
+        return status == Status::ok ? producers[producer]->flush(soon()) : status;
+    }
+    Status try_beat(std::size_t producer, std::uint64_t time) {
         return producers[producer]->try_enqueue({time, static_cast<std::uint32_t>(producer), 0});
+    }
+    Status beat(std::size_t producer, std::uint64_t time) {
+        const Status status = try_beat(producer, time);
+        return status == Status::ok ? producers[producer]->flush(soon()) : status;
     }
     /// The times of all that is handed out now.
     std::vector<std::uint64_t> times() {
@@ -267,10 +277,10 @@ TEST(Merge, OfAnyHistoryEqualsAStableSort) {
             if (producer >= count) {
                 see();
             } else if (what == 4) {
-                (void)all.beat(producer, ++time[producer]);
+                (void)all.try_beat(producer, ++time[producer]);
             } else {
                 time[producer] += static_cast<std::uint64_t>(what / 2);
-                const Status status = all.put(producer, time[producer]);
+                const Status status = all.try_put(producer, time[producer]);
                 RC_ASSERT(status == Status::ok || status == Status::full);
                 if (status == Status::ok) {
                     in.push_back(
@@ -320,7 +330,7 @@ TEST(Merge, WhoeverIsPassedNothingGoesBackOrIsLostUntold) {
             if (producer >= 4) {
                 now += 4ns;
                 see();
-            } else if (producer < count && all.put(producer, time) == Status::ok) {
+            } else if (producer < count && all.try_put(producer, time) == Status::ok) {
                 in.push_back({time, static_cast<std::uint32_t>(producer), all.sent[producer]});
             }
         }
