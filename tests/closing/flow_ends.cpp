@@ -19,6 +19,7 @@
 #include "millrace/flow/merge.hpp"
 #include "millrace/flow/priority.hpp"
 #include "millrace/flow/producer.hpp"
+#include "millrace/flow/rebalance.hpp"
 #include "millrace/flow/replicate.hpp"
 #include "millrace/flow/shared.hpp"
 #include "millrace/flow/windowed.hpp"
@@ -219,6 +220,20 @@ Pair priorities(Carrier carrier) {
     return pair;
 }
 
+Pair keyed_fan_out(Carrier carrier) {
+    using Out = flow::KeyedFanOut<Number>;
+    const auto ends =
+        to_one_of_many<Out>(flow::KeyedFanIn<Number>::listen(
+                                fresh_address(), 1, {.queue = small(carrier), .expected = 1}),
+                            [&](const connect::Address& address) {
+                                return Out::connect({{1, address}}, small(carrier), soon());
+                            });
+    Pair pair = pair_of_many(ends);
+    pair.send = [ends](std::uint64_t number) { return ends->out->try_enqueue(number, number); };
+    pair.delivers_at_once = stores(ends->out->explain());
+    return pair;
+}
+
 Pair latest(Carrier carrier) {
     using Out = flow::LatestWriter<Number>;
     using Reader = flow::LatestReader<Number>;
@@ -284,6 +299,7 @@ std::vector<Made> flows() {
             {"merge", many_to_one<flow::Merge<Number, std::identity{}>>},
             {"priorities", priorities},
             {"log", log},
+            {"keyed_fan_out", keyed_fan_out},
             {"latest", latest}};
 }
 

@@ -28,6 +28,7 @@
 #include "millrace/flow/merge.hpp"
 #include "millrace/flow/priority.hpp"
 #include "millrace/flow/producer.hpp"
+#include "millrace/flow/rebalance.hpp"
 #include "millrace/flow/replicate.hpp"
 #include "millrace/flow/shared.hpp"
 #include "millrace/flow/windowed.hpp"

@@ -43,6 +43,12 @@ std::size_t join(Consumer<Total>& consumer, Totals& totals) {
     }
     return parts;
 }
+/// The same, after everything that was sent has arrived.
+template <class Aggregating>
+std::size_t join(Consumer<Total>& consumer, Totals& totals, Aggregating& producer) {
+    EXPECT_EQ(producer.producer().flush(soon()), Status::ok);
+    return join(consumer, totals);
+}
 AggregatingProducer<Producer<Total>> totals_to(QueueEnds<Total>& ends, AggregatingOptions options) {
     return {std::move(*ends.producer), std::move(options)};
 }
@@ -76,18 +82,18 @@ TEST(Aggregating, SendsNothingBeforeOneOfItsRulesSaysSo) {
     auto producer = totals_to(ends, {.items = 5});
     Totals totals;
     for (int i = 1; i <= 4; ++i) ASSERT_EQ(producer.try_enqueue(i % 2, i), Status::ok);
-    EXPECT_EQ(join(*ends.consumer, totals), 0U);
+    EXPECT_EQ(join(*ends.consumer, totals, producer), 0U);
     EXPECT_EQ(producer.try_send(), Status::ok) << "nothing is due";
-    EXPECT_EQ(join(*ends.consumer, totals), 0U);
+    EXPECT_EQ(join(*ends.consumer, totals, producer), 0U);
     ASSERT_EQ(producer.try_enqueue(7, 70), Status::ok);
-    EXPECT_EQ(join(*ends.consumer, totals), 3U);
+    EXPECT_EQ(join(*ends.consumer, totals, producer), 3U);
     EXPECT_EQ(totals.at(0).sum, 6);
     EXPECT_EQ(totals.at(1).sum, 4);
     EXPECT_EQ(totals.at(7).sum, 70);
     ASSERT_EQ(producer.try_enqueue(7, 1), Status::ok);
-    EXPECT_EQ(join(*ends.consumer, totals), 0U);
+    EXPECT_EQ(join(*ends.consumer, totals, producer), 0U);
     EXPECT_EQ(producer.try_flush(), Status::ok);
-    EXPECT_EQ(join(*ends.consumer, totals), 1U);
+    EXPECT_EQ(join(*ends.consumer, totals, producer), 1U);
     EXPECT_EQ(totals.at(7).sum, 71);
 }
 
@@ -96,9 +102,9 @@ TEST(Aggregating, GoesByTheBytesOfItsResults) {
     auto producer = totals_to(ends, {.bytes = 3 * sizeof(Total)});
     Totals totals;
     for (int i = 0; i != 100; ++i) ASSERT_EQ(producer.try_enqueue(i % 2, i), Status::ok);
-    EXPECT_EQ(join(*ends.consumer, totals), 0U);
+    EXPECT_EQ(join(*ends.consumer, totals, producer), 0U);
     ASSERT_EQ(producer.try_enqueue(2, 1), Status::ok);
-    EXPECT_EQ(join(*ends.consumer, totals), 3U);
+    EXPECT_EQ(join(*ends.consumer, totals, producer), 3U);
 }
 
 TEST(Aggregating, GoesByTheClockThatItWasGiven) {
@@ -111,11 +117,11 @@ TEST(Aggregating, GoesByTheClockThatItWasGiven) {
     now += 60ns;
     ASSERT_EQ(producer.try_enqueue(1, 2), Status::ok);
     EXPECT_EQ(producer.due_in(), 40ns);
-    EXPECT_EQ(join(*ends.consumer, totals), 0U);
+    EXPECT_EQ(join(*ends.consumer, totals, producer), 0U);
     now += 40ns;
     EXPECT_EQ(producer.due_in(), 0ns);
     EXPECT_EQ(producer.try_send(), Status::ok);
-    EXPECT_EQ(join(*ends.consumer, totals), 1U);
+    EXPECT_EQ(join(*ends.consumer, totals, producer), 1U);
     EXPECT_EQ(totals.at(1).sum, 3);
     now += 1000ns;
     EXPECT_EQ(producer.try_send(), Status::ok);
@@ -148,6 +154,7 @@ TEST(Aggregating, LetsTheOldestKeyLeaveEarlyAtItsBound) {
     for (const std::uint32_t key : {5U, 6U, 7U, 5U, 8U}) {
         ASSERT_EQ(producer.try_enqueue(key, key), Status::ok);
     }
+    ASSERT_EQ(producer.producer().flush(soon()), Status::ok);
     Total first;
     ASSERT_EQ(ends.consumer->try_dequeue(first), Status::ok);
     EXPECT_EQ(first.key, 5U);
@@ -200,7 +207,7 @@ TEST(Aggregating, TakesItsMemoryWhenItIsMade) {
     auto producer = totals_to(ends, {.keys = 20, .items = 30});
     Total one;
     ASSERT_EQ(producer.try_enqueue(1, 1), Status::ok);
-    ASSERT_EQ(producer.try_flush(), Status::ok);
+    ASSERT_EQ(producer.flush(soon()), Status::ok);
     ASSERT_EQ(ends.consumer->try_dequeue(one), Status::ok);
     const std::uint64_t before = rpc::allocations();
     for (std::uint32_t i = 0; i != 10'000; ++i) {

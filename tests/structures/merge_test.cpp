@@ -60,14 +60,24 @@ struct Merged {
             sent.push_back(0);
         }
     }
-    Status put(std::size_t producer, std::uint64_t time) {
+    /// If there is room for it.
+    Status try_put(std::size_t producer, std::uint64_t time) {
         const Status status = producers[producer]->try_enqueue(
             {time, static_cast<std::uint32_t>(producer), sent[producer] + 1});
         if (status == Status::ok) ++sent[producer];
         return status;
     }
-    Status beat(std::size_t producer, std::uint64_t time) {
+    /// It has arrived.
+    Status put(std::size_t producer, std::uint64_t time) {
+        const Status status = try_put(producer, time);
+        return status == Status::ok ? producers[producer]->flush(soon()) : status;
+    }
+    Status try_beat(std::size_t producer, std::uint64_t time) {
         return producers[producer]->try_enqueue({time, static_cast<std::uint32_t>(producer), 0});
+    }
+    Status beat(std::size_t producer, std::uint64_t time) {
+        const Status status = try_beat(producer, time);
+        return status == Status::ok ? producers[producer]->flush(soon()) : status;
     }
     /// The times of all that is handed out now.
     std::vector<std::uint64_t> times() {
@@ -205,6 +215,20 @@ TEST(Merge, PassesASilentProducerWhenItsPatienceIsOverAndTellsWhatIsLate) {
     EXPECT_EQ(all.merge->stats().passed, 2U);
 }
 
+TEST(Merge, CountsSilenceFromWhenTheLastItemWasHandedOut) {
+    nanoseconds now{0};
+    Merged all{2, {.patience = 100ns, .clock = [&] { return now; }}};
+    ASSERT_EQ(all.put(1, 5), Status::ok);
+    EXPECT_TRUE(all.times().empty());
+    now = 90ns;
+    ASSERT_EQ(all.put(0, 6), Status::ok);
+    EXPECT_THAT(all.times(), ElementsAre(5));
+    now = 189ns;
+    EXPECT_TRUE(all.times().empty());
+    now = 190ns;
+    EXPECT_THAT(all.times(), ElementsAre(6));
+}
+
 TEST(Merge, DoesNotHandOutWhatAProducerSendsOutOfOrder) {
     Merged all{1};
     for (const std::uint64_t time : {3, 1, 4}) ASSERT_EQ(all.put(0, time), Status::ok);
@@ -253,10 +277,10 @@ TEST(Merge, OfAnyHistoryEqualsAStableSort) {
             if (producer >= count) {
                 see();
             } else if (what == 4) {
-                (void)all.beat(producer, ++time[producer]);
+                (void)all.try_beat(producer, ++time[producer]);
             } else {
                 time[producer] += static_cast<std::uint64_t>(what / 2);
-                const Status status = all.put(producer, time[producer]);
+                const Status status = all.try_put(producer, time[producer]);
                 RC_ASSERT(status == Status::ok || status == Status::full);
                 if (status == Status::ok) {
                     in.push_back(
@@ -306,7 +330,7 @@ TEST(Merge, WhoeverIsPassedNothingGoesBackOrIsLostUntold) {
             if (producer >= 4) {
                 now += 4ns;
                 see();
-            } else if (producer < count && all.put(producer, time) == Status::ok) {
+            } else if (producer < count && all.try_put(producer, time) == Status::ok) {
                 in.push_back({time, static_cast<std::uint32_t>(producer), all.sent[producer]});
             }
         }
@@ -398,6 +422,29 @@ TEST(Merge, ItsDescriptorIsReadableWhenAPatienceIsOver) {
         ASSERT_TRUE(millrace::test::becomes_readable(descriptor, 20s));
     }
     EXPECT_EQ(status, Status::ok);
+}
+
+TEST(Merge, ItsDescriptorIsQuietWhileASilentProducerHoldsUpTheOthers) {
+    Merged all{2};
+    const int descriptor = all.merge->descriptor();
+    std::vector<std::uint64_t> seen;
+    const auto take = [&] {
+        for (const std::uint64_t time : all.times()) seen.push_back(time);
+    };
+    for (std::uint64_t round = 0; round != 3; ++round) {
+        const std::uint64_t time = 10 * round + 10;
+        ASSERT_EQ(all.put(0, time), Status::ok);
+        ASSERT_TRUE(millrace::test::goes_quiet(descriptor, take));
+        EXPECT_EQ(seen.size(), 2 * round) << "it is in front, and may not be handed out";
+        ASSERT_EQ(all.put(1, time + 1), Status::ok);
+        ASSERT_TRUE(millrace::test::becomes_readable(descriptor, 20s));
+        ASSERT_TRUE(millrace::test::goes_quiet(descriptor, take));
+        EXPECT_EQ(seen.size(), 2 * round + 1);
+        ASSERT_EQ(all.beat(0, time + 2), Status::ok);
+        ASSERT_TRUE(millrace::test::becomes_readable(descriptor, 20s)) << "it is watched again";
+        ASSERT_TRUE(millrace::test::goes_quiet(descriptor, take));
+        EXPECT_EQ(seen.size(), 2 * round + 2);
+    }
 }
 
 TEST(Merge, TakesItemsInPlaceAndFrames) {

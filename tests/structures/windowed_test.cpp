@@ -49,6 +49,12 @@ std::vector<Seen> results_of(Consumer<Seen>& consumer) {
     for (Seen one; consumer.try_dequeue(one) == Status::ok;) results.push_back(one);
     return results;
 }
+/// The same, after everything that was sent has arrived.
+template <class Windowing>
+std::vector<Seen> results_of(Consumer<Seen>& consumer, Windowing& producer) {
+    EXPECT_EQ(producer.producer().flush(soon()), Status::ok);
+    return results_of(consumer);
+}
 /// Joins parts of a window; how many.
 std::size_t join(Consumer<Seen>& consumer, Windows& windows) {
     const std::vector<Seen> results = results_of(consumer);
@@ -73,10 +79,10 @@ TEST(Windowed, TumblesByTheClock) {
     ASSERT_EQ(producer.try_enqueue(7, std::uint16_t{2}), Status::ok);
     ASSERT_EQ(producer.try_enqueue(8, std::uint16_t{3}), Status::ok);
     EXPECT_EQ(producer.due_in(), 1ns);
-    EXPECT_TRUE(results_of(*ends.consumer).empty());
+    EXPECT_TRUE(results_of(*ends.consumer, producer).empty());
     now += 1ns;
     ASSERT_EQ(producer.try_enqueue(7, std::uint16_t{4}), Status::ok);
-    auto results = results_of(*ends.consumer);
+    auto results = results_of(*ends.consumer, producer);
     ASSERT_EQ(results.size(), 2U);
     EXPECT_EQ(results[0].key, 7U);
     EXPECT_EQ(numbers_of(results[0]), (Numbers{1, 2}));
@@ -88,7 +94,7 @@ TEST(Windowed, TumblesByTheClock) {
     // A long time without a value, and nothing that would be empty.
     now += 1'000'000ns;
     EXPECT_EQ(producer.try_send(), Status::ok);
-    results = results_of(*ends.consumer);
+    results = results_of(*ends.consumer, producer);
     ASSERT_EQ(results.size(), 1U);
     EXPECT_EQ(numbers_of(results[0]), (Numbers{4}));
     EXPECT_EQ(producer.stats().waiting, 0U) << "a key without values takes no place";
@@ -112,7 +118,7 @@ TEST(Windowed, SlidesByTheClock) {
     now += 100ns;
     ASSERT_EQ(producer.try_send(), Status::ok);
     std::vector<std::pair<std::int64_t, Numbers>> seen;
-    for (const Seen& one : results_of(*ends.consumer))
+    for (const Seen& one : results_of(*ends.consumer, producer))
         seen.emplace_back(one.begin, numbers_of(one));
     const std::vector<std::pair<std::int64_t, Numbers>> expected{
         {-30, {1}},      {-20, {1, 2}}, {-10, {1, 2, 3}}, {0, {2, 3, 4}},
@@ -124,7 +130,7 @@ TEST(Windowed, CountsTheValuesOfEachKey) {
     QueueEnds<Seen> ends;
     auto producer = windows_to(ends, Window::tumbling_items(3));
     for (std::uint16_t i = 1; i <= 14; ++i) ASSERT_EQ(producer.try_enqueue(i % 2, i), Status::ok);
-    auto results = results_of(*ends.consumer);
+    auto results = results_of(*ends.consumer, producer);
     ASSERT_EQ(results.size(), 4U);
     EXPECT_EQ(numbers_of(results[0]), (Numbers{1, 3, 5}));
     EXPECT_EQ(results[0].begin, 0);
@@ -183,14 +189,20 @@ TEST(Windowed, KeepsNoPlaceForAKeyWhoseFirstValueItRefused) {
     std::uint32_t key = 0;
     while (producer.try_enqueue(key, std::uint16_t{1}) == Status::ok) ++key;
     EXPECT_EQ(producer.stats().waiting, key);
-    EXPECT_EQ(producer.try_enqueue(key, std::uint16_t{1}), Status::full);
-    EXPECT_EQ(producer.stats().waiting, key);
-    (void)results_of(*ends.consumer);
-    EXPECT_EQ(producer.try_enqueue(key, std::uint16_t{2}), Status::ok);
-    const auto results = results_of(*ends.consumer);
-    ASSERT_EQ(results.size(), 1U);
-    EXPECT_EQ(numbers_of(results[0]), (Numbers{2}));
-    EXPECT_EQ(results[0].begin, 0);
+    std::vector<Seen> of_key;
+    const auto take = [&] {
+        for (const Seen& one : results_of(*ends.consumer)) {
+            if (one.key == key) of_key.push_back(one);
+        }
+    };
+    const Deadline deadline = soon();
+    while (producer.try_enqueue(key, std::uint16_t{2}) == Status::full && !deadline.expired())
+        take();
+    while (producer.flush(Deadline::now()) != Status::ok && !deadline.expired()) take();
+    take();
+    ASSERT_EQ(of_key.size(), 1U);
+    EXPECT_EQ(numbers_of(of_key[0]), (Numbers{2}));
+    EXPECT_EQ(of_key[0].begin, 0);
 }
 
 /// Every window that a value at `time`, of `panes` panes of `distance`, is in.
@@ -315,6 +327,7 @@ TEST(Windowed, TakesItsMemoryWhenItIsMade) {
     (void)producer.try_enqueue(0, std::uint16_t{1});
     now += 100ns;
     (void)producer.try_send();
+    ASSERT_EQ(producer.producer().flush(soon()), Status::ok);
     Seen one;
     ASSERT_EQ(ends.consumer->try_dequeue(one), Status::ok);
     const std::uint64_t before = rpc::allocations();

@@ -24,7 +24,6 @@
 #pragma once
 
 #include <algorithm>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -216,9 +215,6 @@ class FanIn {
         }
         /// One whose end has come, or whose item was seen just now, is not slept over.
         [[nodiscard]] bool may_sleep() const noexcept { return this->active.empty(); }
-        [[nodiscard]] static std::chrono::nanoseconds longest_sleep() noexcept {
-            return std::chrono::nanoseconds::max();
-        }
         void rests() noexcept {}
 
         std::vector<Level> levels;

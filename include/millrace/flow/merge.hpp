@@ -206,6 +206,7 @@ class Merge {
         Key head{};
         std::chrono::nanoseconds quiet_since{0};
         bool is_passed = false;  ///< it was waited for no longer
+        bool is_muted = false;   ///< its descriptor is not watched
     };
     struct State;
     using Sources = detail::Sources<State, T, D, Mark>;
@@ -232,6 +233,8 @@ class Merge {
             heads.pop_back();
             last_key = source.mark.head;
             silent.push_back(&source);
+            if (std::exchange(source.mark.is_muted, false)) [[unlikely]]
+                this->watch(source);
             if (merging.patience.has_value()) source.mark.quiet_since = now();
             return source;
         }
@@ -345,23 +348,30 @@ class Merge {
         [[nodiscard]] bool may_sleep() {
             return this->active.size() == heads.size() && !may_hand_out();
         }
-        /// Until the next one has been silent for too long.
-        [[nodiscard]] std::chrono::nanoseconds longest_sleep() const {
-            auto longest = std::chrono::nanoseconds::max();
-            if (heads.empty() || !merging.patience.has_value()) return longest;
+        /// Descriptors of those that have an item in front are readable, and are not watched until
+        /// it is handed out. What wakes us is who is silent, or the end of a patience.
+        void rests() {
+            for (Source* source : heads) {
+                if (std::exchange(source->mark.is_muted, true)) continue;
+                this->door.hub().remove(source->member);
+            }
+            if (timer.has_value()) this->door.hub().remove(*std::exchange(timer, std::nullopt));
+            const auto next = next_patience();
+            if (next != std::chrono::nanoseconds::max()) {
+                timer = this->door.hub().after(next, [] {});
+            }
+        }
+        /// How long until somebody has been silent for too long. max(): nobody will.
+        [[nodiscard]] std::chrono::nanoseconds next_patience() const {
+            auto next = std::chrono::nanoseconds::max();
+            if (heads.empty() || !merging.patience.has_value()) return next;
             const auto consider = [&](std::chrono::nanoseconds since) {
                 const auto left = patience_left(since);
-                if (left.count() > 0) longest = std::min(longest, left);
+                if (left.count() > 0) next = std::min(next, left);
             };
             if (this->counts.joined < merging.expected) consider(made_at);
             for (const Source* source : silent) consider(source->mark.quiet_since);
-            return longest;
-        }
-        void rests() {
-            if (timer.has_value()) this->door.hub().remove(*std::exchange(timer, std::nullopt));
-            const auto longest = longest_sleep();
-            if (longest == std::chrono::nanoseconds::max()) return;
-            timer = this->door.hub().after(longest, [] {});
+            return next;
         }
 
         MergeOptions merging;

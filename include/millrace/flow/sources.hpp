@@ -78,8 +78,8 @@ void check(const char* whose, const FanInOptions& options);
 
 /// `Owner` derives from it, and has, for calls from here:
 ///   came(Source&), goes(Source&)   one more, and one that is about to be destroyed
-///   may_sleep()                    nothing that is awake has what it could hand out
-///   longest_sleep(), rests()       how long it may sleep, and what it does before its program does
+///   may_sleep(), rests()           nothing that is awake has what it could hand out; it is about
+///   to
 /// `Mark`: what the owner notes of each source. One thread at a time: that of the door.
 template <class Owner, class T, ring::Design D, class Mark>
 struct Sources {
@@ -202,8 +202,7 @@ struct Sources {
         Source& source = *sources.back();
         owner().came(source);
         ++party.queues;
-        source.member =
-            door.hub().add(source.consumer.descriptor(), [this, &source] { activate(source); });
+        watch(source);
         activate(source);
         ++party.came;
         if (!party.has_joined()) return;
@@ -214,6 +213,11 @@ struct Sources {
             dismiss([](const Party& one) { return !one.has_joined(); });
         }
         if (watcher) watcher(party.facts, base::Status::ok);
+    }
+    /// Its descriptor wakes us.
+    void watch(Source& source) {
+        source.member =
+            door.hub().add(source.consumer.descriptor(), [this, &source] { activate(source); });
     }
     Party& party_of(const Consumer<T, D>& consumer) {
         const ring::Crew crew = consumer.peer_crew();
@@ -306,7 +310,7 @@ struct Sources {
         void park(std::chrono::nanoseconds limit, const base::Cancellation* cancellation) override {
             ++sources_->counts.sleeps;
             if (sources_->owner().may_sleep()) {
-                limit = std::min(limit, sources_->owner().longest_sleep());
+                sources_->owner().rests();
                 sources_->door.rest("wait for an item",
                                     base::Deadline::after(limit).cancelled_by(cancellation));
             }
