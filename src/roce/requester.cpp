@@ -123,7 +123,12 @@ bool Requester::send(std::int64_t now, Outlet& outlet) noexcept {
 Requester::Sent Requester::send_next(Outlet& outlet) noexcept {
     Entry& next = entry(cursor_);
     if (broken_ != Status::success) {
-        if (done_ == cursor_) fail_first(broken_);
+        if (done_ == cursor_) {
+            fail_first(broken_);
+        } else if (since_asked_ != 0) {
+            go_back();  // the one that failed was to ask for an acknowledgement
+            return Sent::yes;
+        }
         return Sent::not_now;
     }
     if (cursor_ == fresh_) {
