@@ -369,7 +369,7 @@ TEST_F(Soft, StatusShowsWhoHasAPortOfTheWire) {
 TEST_F(Soft, ProgramsDoNotRunOnAWireThatCannotBe) {
     const Outcome wrong = run_command({"soft", "run", "--wire", "localhost", "--", "true"});
     EXPECT_TRUE(wrong.exit.exited_with(2)) << wrong.exit;
-    EXPECT_THAT(wrong.text, HasSubstr("neither auto nor an IPv4 address"));
+    EXPECT_THAT(wrong.text, HasSubstr("neither auto nor an IP address in numbers"));
 }
 
 TEST_F(Soft, TraceWritesJsonIntoAFileAndLeavesTheProgramsOutputAlone) {
