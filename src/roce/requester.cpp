@@ -10,7 +10,7 @@ namespace millrace::roce {
 namespace {
 
 /// An acknowledgement is asked for after so many packets, and four times in a window, so that the
-/// next packets leave before all are acknowledged.
+/// next packets leave before all are acknowledged; and at the end of what leaves together.
 constexpr std::uint32_t packets_per_acknowledgement = 32;
 constexpr std::uint32_t acknowledgements_per_window = 4;
 /// No loss makes the window smaller.
@@ -123,7 +123,12 @@ bool Requester::send(std::int64_t now, Outlet& outlet) noexcept {
 Requester::Sent Requester::send_next(Outlet& outlet) noexcept {
     Entry& next = entry(cursor_);
     if (broken_ != Status::success) {
-        if (done_ == cursor_) fail_first(broken_);
+        if (done_ == cursor_) {
+            fail_first(broken_);
+        } else if (since_asked_ != 0) {
+            go_back();  // the one that failed was to ask for an acknowledgement
+            return Sent::yes;
+        }
         return Sent::not_now;
     }
     if (cursor_ == fresh_) {
@@ -197,8 +202,8 @@ Requester::Sent Requester::send_message(const Entry& entry, Outlet& outlet) noex
     Packet packet;
     head(packet, kind_of(request.operation, number == 0, is_last));
     packet.solicited = is_last && request.solicited;
-    packet.asks_acknowledge =
-        is_last || since_asked_ + 1 >= most_unasked() || under_way() + 1 >= window_;
+    packet.asks_acknowledge = (is_last && !is_followed()) || since_asked_ + 1 >= most_unasked() ||
+                              under_way() + 1 >= window_;
     packet.address = request.remote_address;
     packet.remote_key = request.remote_key;
     packet.length = request.length;
@@ -217,6 +222,15 @@ Requester::Sent Requester::send_message(const Entry& entry, Outlet& outlet) noex
     since_asked_ = packet.asks_acknowledge ? 0 : since_asked_ + 1;
     sent(entry, 1);
     return Sent::yes;
+}
+
+bool Requester::is_followed() const noexcept {
+    const bool is_repeated = cursor_psn_ != sent_psn_;
+    if (is_repeated || cursor_ + 1 == posted_ || is_held_) return false;
+    const Entry& next = entry(cursor_ + 1);
+    const Operation operation = next.request.operation;
+    return operation != Operation::local && !brings_data(operation) && !next.request.fence &&
+           !(is_short(next) && bursts_.must_wait());
 }
 
 std::uint32_t Requester::most_unasked() const noexcept {

@@ -135,6 +135,10 @@ class Requester {
 
     [[nodiscard]] bool may_begin(const Entry& entry) const noexcept;
     void begin(Entry& entry) noexcept;
+    /// A SEND or WRITE leaves at once after the message at the cursor, and can ask for an
+    /// acknowledgement in its place. Not where something is sent again: should the next one then
+    /// fail here, nobody would have asked.
+    [[nodiscard]] bool is_followed() const noexcept;
     [[nodiscard]] std::uint32_t most_unasked() const noexcept;
     [[nodiscard]] bool may_read() const noexcept;
     Sent send_next(Outlet& outlet) noexcept;

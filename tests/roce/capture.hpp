@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <fstream>
 #include <iterator>
+#include <ostream>
 #include <span>
 #include <string>
 #include <vector>
@@ -20,6 +21,11 @@ struct Captured {
     std::uint16_t identification = 0;
     std::vector<std::uint8_t> bytes;  ///< from the BTH to the end of the ICRC
 };
+
+/// For gtest's messages.
+inline void PrintTo(const Route& route, std::ostream* stream) {
+    *stream << (is_ipv4(route.source) ? "IPv4" : "IPv6");
+}
 
 inline Gid ipv4_gid(const std::uint8_t* address) {
     Gid gid{};

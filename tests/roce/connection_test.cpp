@@ -99,7 +99,57 @@ TEST(RoceConnection, CutsMessagesIntoPacketsOfTheMtu) {
     for (const Bytes& bytes : ends.active.wire.said) {
         asks.push_back(read_packet(bytes).asks_acknowledge);
     }
-    EXPECT_THAT(asks, ElementsAre(false, false, true, false, true, true));
+    EXPECT_THAT(asks, ElementsAre(false, false, false, false, false, true))
+        << "they leave together";
+}
+
+std::vector<bool> asks_of(const End& end) {
+    std::vector<bool> asks;
+    for (const Bytes& bytes : end.wire.said) asks.push_back(read_packet(bytes).asks_acknowledge);
+    return asks;
+}
+
+TEST(RoceConnection, AsksForAnAcknowledgementWhereNoMessageFollows) {
+    {
+        Ends ends;
+        for (int i = 0; i < 3; ++i) {
+            ends.active.post(Operation::write, pattern(8));
+            ends.say(ends.active);
+        }
+        EXPECT_THAT(asks_of(ends.active), ElementsAre(true, true, true)) << "one by one";
+    }
+    {
+        Ends ends;
+        ends.active.post(Operation::write, pattern(8));
+        ends.active.post(Operation::read, Bytes(8));
+        ends.active.post(Operation::write, pattern(8));
+        ends.active.post(Operation::local, {});
+        ends.say(ends.active);
+        EXPECT_THAT(asks_of(ends.active), ElementsAre(true, false, true)) << "but for the READ";
+    }
+    {
+        Ends ends;
+        ends.active.post(Operation::read, Bytes(8));
+        ends.active.post(Operation::write, pattern(8));
+        Request& fenced = ends.active.prepare(Operation::write, pattern(8));
+        fenced.fence = true;
+        ends.active.requester.post(fenced);
+        ends.say(ends.active);
+        EXPECT_THAT(asks_of(ends.active), ElementsAre(false, true)) << "the fence holds the third";
+    }
+}
+
+// It had asked for none, as the next one was to.
+TEST(RoceConnection, AMessageBeforeOneThatFailsHereCompletes) {
+    Ends ends;
+    ends.active.post(Operation::write, pattern(8));
+    ends.active.post(Operation::write, pattern(8));
+    ends.active.sends.all[1].gathers = Status::local_protection;
+    ends.say(ends.active);
+    EXPECT_THAT(asks_of(ends.active), ElementsAre(false, true)) << "the first one, again";
+    ends.settle();
+    EXPECT_EQ(ends.active.sends.completed, 1U);
+    EXPECT_EQ(ends.active.sends.failed, Status::local_protection);
 }
 
 TEST(RoceConnection, AsksForAcknowledgementsWithinALongMessage) {
