@@ -1,24 +1,32 @@
 // Bars of the soft device's wire: RoCEv2 in UDP between two processes of this machine, held against
 // what UDP and TCP do there. Everything goes by the wire (MILLRACE_WIRE=…,always): without ICRC, as
 // between two processes of one machine, and where a bar says so, with it.
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <cstring>
+#include <thread>
 #include <vector>
 
 #include "bench/framework/bars.hpp"
 #include "bench/framework/environment_scope.hpp"
 #include "bench/framework/meeting.hpp"
 #include "bench/framework/payload.hpp"
+#include "bench/framework/rounds.hpp"
 #include "bench/framework/windows.hpp"
 #include "bench/limits/datagrams.hpp"
 #include "bench/limits/limits.hpp"
 #include "bench/limits/sockets.hpp"
 #include "bench/stream/measure_stream.hpp"
 #include "flow_rates.hpp"
+#include "millrace/connect/hub.hpp"
 #include "millrace/connect/link.hpp"
+#include "millrace/stream/socket.hpp"
+#include "use_of_ends.hpp"
 
 namespace millrace::bench {
 namespace {
@@ -266,6 +274,49 @@ double read_time(bool computes) {
         });
 }
 
+/// In a second, of all threads of a process with idle byte streams in a hub, that nobody writes to.
+double wake_ups_of_idle_streams() {
+    const std::size_t count = allowed(1000);
+    stream::SocketOptions options;
+    options.ring_bytes = 4096;
+    return run_pair(
+        {.deadline = std::chrono::seconds{60}},
+        [&](Pair& pair) {
+            auto listener =
+                stream::Listener::listen(connect::Address::tcp("127.0.0.1", 0), options);
+            pair.set_value(0, listener.address().port());
+            pair.meet();
+            std::vector<stream::Socket> ends;
+            while (ends.size() != count) ends.push_back(listener.accept(patience()));
+            connect::Hub hub;
+            for (stream::Socket& end : ends) {
+                hub.add_end(end.descriptor(), [&hub, &end] {
+                    std::array<std::byte, 64> bytes;
+                    std::size_t size = 0;
+                    if (end.try_read_some(bytes, size) != base::Status::empty) hub.stop();
+                });
+            }
+            constexpr double seconds = 4;
+            (void)hub.run(base::Deadline::after(std::chrono::seconds{1}));  // all are quiet
+            rusage before{}, after{};
+            getrusage(RUSAGE_SELF, &before);
+            const base::Status status = hub.run(base::Deadline::after(std::chrono::seconds{4}));
+            getrusage(RUSAGE_SELF, &after);
+            require(status == base::Status::timed_out, "streams that stay idle");
+            pair.meet();
+            return static_cast<double>(after.ru_nvcsw - before.ru_nvcsw) / seconds;
+        },
+        [&](Pair& pair) {
+            const connect::Address address = address_of_first(pair);
+            std::vector<stream::Socket> ends;
+            while (ends.size() != count) {
+                ends.push_back(stream::connect(address, options, patience()));
+            }
+            std::this_thread::sleep_for(std::chrono::seconds{6});  // meet() spins
+            pair.meet();
+        });
+}
+
 constexpr std::size_t bytes_of_message = End::message_bytes;
 constexpr auto dynamic = ring::with(ring::design_1, ring::Batching::dynamic);
 
@@ -344,6 +395,18 @@ const BarRegistration streams{ratio_bar(
     over_wire(
         "wire", [] { return stream_rate(64U << 10); }, "GB/s"),
     tcp)};
+// Its own end of the run is one, and the wire's engine looks whether the program ends: after 0.25,
+// 0.5, 1, 2, 4 and then every 8 seconds.
+const BarRegistration idle{{.group = "wire",
+                            .name = "wake-ups a second of a process with 1,000 idle byte streams",
+                            .limit = 1.5,
+                            .sense = Sense::at_most,
+                            .unit = "",
+                            .measure = [](const RoundOptions& options) {
+                                Rounds rounds{options};
+                                rounds.add(over_wire("ours", wake_ups_of_idle_streams, ""));
+                                return rounds.run().summary("ours");
+                            }}};
 const BarRegistration reads{ratio_bar(
     "wire", "READ of 64 B from a process that computes to one that sleeps", 3, Sense::at_most,
     over_wire(
