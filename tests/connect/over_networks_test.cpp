@@ -11,6 +11,7 @@
 #include <cstring>
 #include <list>
 #include <optional>
+#include <ostream>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -67,6 +68,7 @@ struct Family {
     std::string network;  ///< bits of the address that they share
     std::string option;   ///< of `ip addr add`: nobody else has an IPv6 address, so none waits
 };
+void PrintTo(const Family& family, std::ostream* stream) { *stream << family.name; }
 const Family ipv4{"IPv4", "10.77.0.1", "10.77.0.2", "10.77.0.3", "/24", ""};
 const Family ipv6{"IPv6", "fd77::1", "fd77::2", "fd77::3", "/64", " nodad"};
 
