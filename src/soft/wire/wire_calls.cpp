@@ -82,8 +82,13 @@ std::string wire_in_words() {
         case WireChoice::Kind::named: break;
     }
     const IpAddress& ip = choice.address.ip;
-    if (!ip.is_ipv4()) return std::string{"["} + ip.words() + "]" + mark;
-    return (choice.address.port == 0 ? ip.words() : describe(choice.address)) + mark;
+    std::string words;
+    if (!ip.is_ipv4()) {
+        words.append("[").append(ip.words()).append("]");
+    } else {
+        words = choice.address.port == 0 ? ip.words() : describe(choice.address);
+    }
+    return words.append(mark);
 }
 
 bool wire_is_always() { return wire_of_environment().always; }
