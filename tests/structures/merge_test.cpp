@@ -108,10 +108,11 @@ TEST(Merge, HandsOutTheSmallestOfThoseInFront) {
     for (const std::uint64_t time : {3, 4, 6}) ASSERT_EQ(all.put(2, time), Status::ok);
     Stamped item;
     std::vector<std::pair<std::uint64_t, std::uint32_t>> seen;
-    while (all.merge->try_dequeue(item) == Status::ok) {
+    while (seen.size() != 7 && all.merge->dequeue(item, soon()) == Status::ok) {
         seen.emplace_back(item.time, item.producer);
         EXPECT_EQ(all.merge->last().number, item.producer + 1);
     }
+    EXPECT_TRUE(all.times().empty()) << "the third may send a 6 once more";
     EXPECT_THAT(seen, ElementsAre(std::pair{1U, 0U}, std::pair{2U, 1U}, std::pair{3U, 2U},
                                   std::pair{4U, 0U}, std::pair{4U, 1U}, std::pair{4U, 2U},
                                   std::pair{5U, 1U}));
@@ -123,11 +124,11 @@ TEST(Merge, LetsEqualKeysPassThoseThatJoinedLater) {
     // Both have sent a 5. The second may send another one, which comes after all of the first.
     ASSERT_EQ(all.put(1, 5), Status::ok);
     ASSERT_EQ(all.put(0, 5), Status::ok);
-    EXPECT_THAT(all.times(), ElementsAre(5));
+    EXPECT_THAT(all.times(1), ElementsAre(5));
     ASSERT_EQ(all.put(0, 5), Status::ok);
-    EXPECT_THAT(all.times(), ElementsAre(5));
+    EXPECT_THAT(all.times(1), ElementsAre(5));
     ASSERT_EQ(all.put(0, 6), Status::ok);
-    EXPECT_THAT(all.times(), ElementsAre(5));
+    EXPECT_THAT(all.times(1), ElementsAre(5));
     EXPECT_EQ(all.merge->last().number, 2U);
 }
 
@@ -138,9 +139,9 @@ TEST(Merge, AHeartbeatSaysHowFarASilentProducerIs) {
     ASSERT_EQ(all.beat(1, 9), Status::ok);
     EXPECT_TRUE(all.times().empty());
     ASSERT_EQ(all.beat(1, 10), Status::ok);
-    EXPECT_THAT(all.times(), ElementsAre(10)) << "a 10 of the second would come after it";
+    EXPECT_THAT(all.times(1), ElementsAre(10)) << "a 10 of the second would come after it";
     ASSERT_EQ(all.beat(1, 21), Status::ok);
-    EXPECT_THAT(all.times(), ElementsAre(20));
+    EXPECT_THAT(all.times(1), ElementsAre(20));
     EXPECT_EQ(all.merge->stats().heartbeats, 3U);
     EXPECT_EQ(all.merge->stats().sources.items, 2U);
 }
@@ -153,7 +154,7 @@ TEST(Merge, WaitsNoLongerForOneThatHasClosedOrDied) {
         ASSERT_EQ(all.put(0, 1), Status::ok);
         ASSERT_EQ(all.put(1, 2), Status::ok);
         ASSERT_EQ(all.put(2, 1), Status::ok);
-        EXPECT_THAT(all.times(), ElementsAre(1));
+        EXPECT_THAT(all.times(1), ElementsAre(1));
         for (const std::size_t one : {0, 2}) {
             if (closes) {
                 EXPECT_EQ(all.producers[one]->close(soon()), Status::ok);
@@ -196,22 +197,22 @@ TEST(Merge, PassesASilentProducerWhenItsPatienceIsOverAndTellsWhatIsLate) {
     now = 99ns;
     EXPECT_TRUE(all.times().empty());
     now = 100ns;
-    EXPECT_THAT(all.times(), ElementsAre(10));
+    EXPECT_THAT(all.times(1), ElementsAre(10));
     EXPECT_EQ(all.merge->stats().passed, 1U);
     // While it goes on being silent, nobody waits for it.
     ASSERT_EQ(all.put(0, 20), Status::ok);
-    EXPECT_THAT(all.times(), ElementsAre(20));
+    EXPECT_THAT(all.times(1), ElementsAre(20));
     EXPECT_EQ(all.merge->stats().passed, 1U);
     // What it sends then may be late; from then on it is waited for again.
     for (const std::uint64_t time : {5, 19, 20, 21}) ASSERT_EQ(all.put(1, time), Status::ok);
     ASSERT_EQ(all.put(0, 22), Status::ok);
-    EXPECT_THAT(all.times(), ElementsAre(20, 21));
+    EXPECT_THAT(all.times(2), ElementsAre(20, 21));
     EXPECT_THAT(late, ElementsAre(std::pair{2U, 5U}, std::pair{2U, 19U}));
     EXPECT_EQ(all.merge->stats().late, 2U);
     now = 199ns;
     EXPECT_TRUE(all.times().empty());
     now = 200ns;
-    EXPECT_THAT(all.times(), ElementsAre(22));
+    EXPECT_THAT(all.times(1), ElementsAre(22));
     EXPECT_EQ(all.merge->stats().passed, 2U);
 }
 
@@ -222,17 +223,17 @@ TEST(Merge, CountsSilenceFromWhenTheLastItemWasHandedOut) {
     EXPECT_TRUE(all.times().empty());
     now = 90ns;
     ASSERT_EQ(all.put(0, 6), Status::ok);
-    EXPECT_THAT(all.times(), ElementsAre(5));
+    EXPECT_THAT(all.times(1), ElementsAre(5));
     now = 189ns;
     EXPECT_TRUE(all.times().empty());
     now = 190ns;
-    EXPECT_THAT(all.times(), ElementsAre(6));
+    EXPECT_THAT(all.times(1), ElementsAre(6));
 }
 
 TEST(Merge, DoesNotHandOutWhatAProducerSendsOutOfOrder) {
     Merged all{1};
     for (const std::uint64_t time : {3, 1, 4}) ASSERT_EQ(all.put(0, time), Status::ok);
-    EXPECT_THAT(all.times(), ElementsAre(3, 4));
+    EXPECT_THAT(all.times(2), ElementsAre(3, 4));
     EXPECT_EQ(all.merge->stats().late, 1U);
     EXPECT_EQ(all.merge->stats().sources.items, 2U);
 }
@@ -289,9 +290,15 @@ TEST(Merge, OfAnyHistoryEqualsAStableSort) {
             }
         }
         const Deadline deadline = soon();
-        for (auto& producer : all.producers) {
-            while (producer->close(Deadline::now()) != Status::ok && !deadline.expired()) see();
-        }
+        // All at once: what one has left may have to wait for another that is silent.
+        const auto all_closed = [&] {
+            bool closed = true;
+            for (auto& producer : all.producers) {
+                closed &= producer->close(Deadline::now()) == Status::ok;
+            }
+            return closed;
+        };
+        while (!all_closed() && !deadline.expired()) see();
         while (!deadline.expired()) {
             Stamped item;
             const Status status = all.merge->try_dequeue(item);

@@ -27,9 +27,9 @@ struct Copies {
             listeners.push_back(Listener::listen(fresh_address(), options.queue));
             addresses.push_back(listeners.back().address());
         }
-        auto connecting = std::async(
-            std::launch::async,
-            [&] { return Replicator<T, D>::connect(addresses, options, soon()); });
+        auto connecting = std::async(std::launch::async, [&] {
+            return Replicator<T, D>::connect(addresses, options, soon());
+        });
         for (Listener& listener : listeners) {
             consumers.push_back(Consumer<T, D>::accept(listener, soon()));
         }
