@@ -146,7 +146,7 @@ TEST(RoceConnection, AMessageBeforeOneThatFailsHereCompletes) {
     ends.active.post(Operation::write, pattern(8));
     ends.active.sends.all[1].gathers = Status::local_protection;
     ends.say(ends.active);
-    EXPECT_THAT(asks_of(ends.active), ElementsAre(false, true)) << "the first one, again";
+    ASSERT_THAT(asks_of(ends.active), ElementsAre(false, true)) << "the first one, again";
     ends.settle();
     EXPECT_EQ(ends.active.sends.completed, 1U);
     EXPECT_EQ(ends.active.sends.failed, Status::local_protection);
