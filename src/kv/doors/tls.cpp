@@ -1,8 +1,6 @@
 #include "doors/tls.hpp"
 
-#include <fcntl.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -21,8 +19,8 @@
 
 #include <fmt/format.h>
 
+#include "millrace/base/detail/private_file.hpp"
 #include "millrace/base/error.hpp"
-#include "millrace/base/standard_streams.hpp"
 
 namespace millrace::kv {
 namespace {
@@ -100,60 +98,6 @@ namespace {
 
 // --- the key
 
-struct Closed {
-    int descriptor;
-    ~Closed() { ::close(descriptor); }
-};
-
-/// What is in the file, which its owner alone may read. Wiped when it goes.
-class KeyText {
-  public:
-    explicit KeyText(const std::string& path) {
-        constexpr const char* remedy = "name a file that holds the certificate's key (PEM)";
-        // Without O_NONBLOCK a pipe would wait for its writer.
-        const Closed file{base::above_standard_streams(
-            ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY))};
-        if (file.descriptor < 0) base::throw_errno(errno, opens_tls, path, remedy);
-        struct stat facts {};
-        if (::fstat(file.descriptor, &facts) != 0) {
-            base::throw_errno(errno, opens_tls, path, remedy);
-        }
-        if (!S_ISREG(facts.st_mode)) refuse_tls(path, "it is not a regular file", remedy);
-        if (facts.st_uid != ::geteuid() && facts.st_uid != 0) {
-            refuse_tls(path,
-                       fmt::format("it belongs to the user {}, who may change it", facts.st_uid),
-                       "let it belong to this user or to root", base::ErrorCode::permission);
-        }
-        if ((facts.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
-            refuse_tls(
-                path,
-                fmt::format("its mode {:04o} lets others than its owner at it",
-                            facts.st_mode & 07777U),
-                fmt::format("chmod 600 {}, and make a new key if others have been there", path),
-                base::ErrorCode::permission);
-        }
-        constexpr std::size_t most = std::size_t{1} << 20;
-        if (facts.st_size > static_cast<off_t>(most)) refuse_tls(path, "it is too long", remedy);
-        bytes_.resize(static_cast<std::size_t>(facts.st_size));
-        std::size_t size = 0;
-        while (size < bytes_.size()) {
-            const ssize_t got = ::read(file.descriptor, bytes_.data() + size, bytes_.size() - size);
-            if (got < 0 && errno == EINTR) continue;
-            if (got < 0) base::throw_errno(errno, opens_tls, path, remedy);
-            if (got == 0) break;
-            size += static_cast<std::size_t>(got);
-        }
-        bytes_.resize(size);
-    }
-    KeyText(const KeyText&) = delete;
-    KeyText& operator=(const KeyText&) = delete;
-    ~KeyText() { OPENSSL_cleanse(bytes_.data(), bytes_.size()); }
-    [[nodiscard]] const std::vector<char>& bytes() const noexcept { return bytes_; }
-
-  private:
-    std::vector<char> bytes_;
-};
-
 /// Nobody is asked for a passphrase. Notes that one is needed.
 int no_passphrase(char* /*to*/, int /*room*/, int /*writes*/, void* is_needed) {
     *static_cast<bool*>(is_needed) = true;
@@ -170,7 +114,10 @@ void take_certificate(SSL_CTX* context, const std::string& path) {
 }
 
 void take_key(SSL_CTX* context, const DoorTls& files) {
-    const KeyText text{files.key_file};
+    constexpr const char* remedy = "name a file that holds the certificate's key (PEM)";
+    constexpr std::size_t most = std::size_t{1} << 20;
+    const base::PrivateFile text{files.key_file, most + 1, opens_tls, "key", remedy};
+    if (text.bytes().size() > most) refuse_tls(files.key_file, "it is too long", remedy);
     struct FreedBio {
         void operator()(BIO* bio) const noexcept { BIO_free(bio); }
     };
@@ -189,8 +136,7 @@ void take_key(SSL_CTX* context, const DoorTls& files) {
             refuse_tls(files.key_file, "it wants a passphrase, which nobody is there to give",
                        "name a key without one: openssl pkey -in KEY -out OTHER");
         }
-        refuse_tls(files.key_file, fmt::format("it holds no key: {}", reason),
-                   "name a file that holds the certificate's key (PEM)");
+        refuse_tls(files.key_file, fmt::format("it holds no key: {}", reason), remedy);
     }
     if (SSL_CTX_use_PrivateKey(context, key.get()) != 1 ||
         SSL_CTX_check_private_key(context) != 1) {
@@ -220,7 +166,7 @@ TlsIdentity::TlsIdentity(const DoorTls& files) {
     SSL_CTX_set_min_proto_version(context, TLS1_2_VERSION);
     SSL_CTX_set_options(
         context, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION | SSL_OP_CIPHER_SERVER_PREFERENCE);
-    // A part of an answer may go, and what is left of it may have moved; who is idle has no
+    // A part of an answer may go, and what is left of it may have moved; an idle connection has no
     // buffers; one system call for each piece that comes, not two for each record.
     SSL_CTX_set_mode(context, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER |
                                   SSL_MODE_RELEASE_BUFFERS);
