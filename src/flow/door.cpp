@@ -11,8 +11,6 @@
 namespace millrace::flow::detail {
 namespace {
 
-connect::Hub::Options hub_options() { return {.wait = base::WaitPolicy::blocking()}; }
-
 Options with_budget(Options options, std::uint64_t most) {
     std::uint64_t& clients = options.admission.budget.clients;
     clients = std::min(clients, most);
@@ -23,8 +21,6 @@ std::uint32_t noted_forks() noexcept {
     base::count_forks();
     return base::forks();
 }
-
-std::uint64_t period_of_looks() { return base::ticks_in(std::chrono::milliseconds{1}); }
 
 }  // namespace
 
@@ -38,47 +34,57 @@ void note_lost_newcomer(const std::string& peer, const std::string& why) {
               peer, why.empty() ? "" : ": ", why);
 }
 
-Door::Door() : hub_{hub_options()}, forks_{noted_forks()}, period_{period_of_looks()} {}
+// ---- OwnersHub
 
-Door::Door(const char* whose, const connect::Address& address, Options options, std::uint64_t most)
-    : whose_{whose},
-      hub_{hub_options()},
-      listener_{Listener::listen(address, with_budget(std::move(options), most))},
+OwnersHub::OwnersHub()
+    : hub_{{.wait = base::WaitPolicy::blocking()}},
       forks_{noted_forks()},
-      period_{period_of_looks()} {
-    accepting_ = hub_.add(listener_->descriptor(), [this] { somebody_came_ = true; });
+      period_{base::ticks_in(std::chrono::milliseconds{1})} {}
+
+void OwnersHub::watch(int descriptor, std::string name) {
+    name_ = std::move(name);
+    watched_.push_back(hub_.add(descriptor, [this] { somebody_came_ = true; }));
 }
 
-void Door::require_owner(const char* attempted) const {
-    if (!listener_.has_value() || (hub_.is_current() && is_of_this_process())) return;
-    std::string name = fmt::format("{} at {}", whose_, listener_->address().to_string());
-    if (!is_of_this_process()) base::refuse_copy(attempted, std::move(name));
+void OwnersHub::stop_watching() {
+    for (const connect::Hub::Id id : watched_) hub_.remove(id);
+    watched_.clear();
+}
+
+void OwnersHub::require_owner(const char* attempted) const {
+    if (name_.empty() || (hub_.is_current() && is_of_this_process())) return;
+    if (!is_of_this_process()) base::refuse_copy(attempted, name_);
     throw base::Error{
-        base::ErrorCode::invalid_argument, attempted, std::move(name),
-        "it belongs to another thread",
+        base::ErrorCode::invalid_argument, attempted, name_, "it belongs to another thread",
         "call adopt() in the thread that uses it from now on, while no other one does"};
 }
 
-bool Door::look(const char* attempted) {
+bool OwnersHub::look(const char* attempted) {
     must_look_ = false;
     looked_at_ = base::ticks();
-    if (!listener_.has_value()) return false;
+    if (name_.empty()) return false;
     require_owner(attempted);
     (void)hub_.turn();
     return std::exchange(somebody_came_, false);
 }
 
-void Door::rest(const char* attempted, const base::Deadline& deadline) {
+void OwnersHub::rest(const char* attempted, const base::Deadline& deadline) {
     require_owner(attempted);
     (void)hub_.rest(deadline);
     must_look_ = true;
 }
 
+// ---- Door
+
+Door::Door(const char* whose, const connect::Address& address, Options options, std::uint64_t most)
+    : listener_{Listener::listen(address, with_budget(std::move(options), most))} {
+    watch(listener_->descriptor(),
+          fmt::format("{} at {}", whose, listener_->address().to_string()));
+}
+
 void Door::stop_accepting() {
     acceptor_.reset();
-    if (!accepting_.has_value()) return;
-    hub_.remove(*accepting_);
-    accepting_.reset();
+    stop_watching();
 }
 
 }  // namespace millrace::flow::detail

@@ -9,7 +9,6 @@
 
 #include "millrace/base/error.hpp"
 #include "millrace/connect/accepting.hpp"
-#include "millrace/flow/door.hpp"
 #include "millrace/ring/device_limits.hpp"
 #include "millrace/ring/terms.hpp"
 
@@ -19,11 +18,6 @@ namespace {
 /// Requests that wait for the log's owner. Acknowledgements that find no room become one.
 constexpr std::uint64_t waiting_requests = 16;
 constexpr std::uint32_t most_readers = 32'768;
-
-std::uint32_t log_forks() noexcept {
-    base::count_forks();
-    return base::forks();
-}
 
 template <class End>
 std::optional<End> try_accept_from(connect::Listener& listener, const Options& options) {
@@ -62,10 +56,7 @@ connect::LinkOptions log_link_options(const Options& options, LogQueue queue) {
 
 LogDoor::LogDoor(const connect::Address& address, const LogOptions& options)
     : requests_{log_queue_options(without_spin(options.queue), LogQueue::requests)},
-      items_{log_queue_options(without_spin(options.queue), LogQueue::items)},
-      hub_{{.wait = base::WaitPolicy::blocking()}},
-      forks_{log_forks()},
-      period_{base::ticks_in(std::chrono::milliseconds{1})} {
+      items_{log_queue_options(without_spin(options.queue), LogQueue::items)} {
     if (options.max_readers == 0 || options.max_readers > most_readers) {
         throw base::Error{base::ErrorCode::invalid_argument, "make a log",
                           fmt::format("a budget of {} readers", options.max_readers),
@@ -80,32 +71,8 @@ LogDoor::LogDoor(const connect::Address& address, const LogOptions& options)
     }
     listeners_ = connect::Listener::listen_together(address, std::move(links));
     for (connect::Listener& listener : listeners_) {
-        accepting_.push_back(hub_.add(listener.descriptor(), [this] { somebody_came_ = true; }));
+        watch(listener.descriptor(), fmt::format("a log at {}", this->address().to_string()));
     }
-}
-
-void LogDoor::require_owner(const char* attempted) const {
-    if (hub_.is_current() && is_of_this_process()) return;
-    std::string name = fmt::format("a log at {}", address().to_string());
-    if (!is_of_this_process()) base::refuse_copy(attempted, std::move(name));
-    throw base::Error{
-        base::ErrorCode::invalid_argument, attempted, std::move(name),
-        "it belongs to another thread",
-        "call adopt() in the thread that uses it from now on, while no other one does"};
-}
-
-bool LogDoor::look(const char* attempted) {
-    must_look_ = false;
-    looked_at_ = base::ticks();
-    require_owner(attempted);
-    (void)hub_.turn();
-    return std::exchange(somebody_came_, false);
-}
-
-void LogDoor::rest(const char* attempted, const base::Deadline& deadline) {
-    require_owner(attempted);
-    (void)hub_.rest(deadline);
-    must_look_ = true;
 }
 
 std::optional<LogRequests> LogDoor::try_accept_requests() {
@@ -113,11 +80,6 @@ std::optional<LogRequests> LogDoor::try_accept_requests() {
 }
 std::optional<LogItems> LogDoor::try_accept_items() {
     return try_accept_from<LogItems>(listeners_.back(), items_);
-}
-
-void LogDoor::stop_accepting() {
-    for (const connect::Hub::Id id : accepting_) hub_.remove(id);
-    accepting_.clear();
 }
 
 }  // namespace millrace::flow::detail
