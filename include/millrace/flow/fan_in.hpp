@@ -46,20 +46,15 @@ namespace millrace::flow {
 
 /// Move-only. `T`: an item type, or Bytes.
 template <class T, ring::Design D = ring::design_2>
-class FanIn {
+class FanIn : public detail::OfManyProducers<FanIn<T, D>> {
   public:
     using Item = detail::Taken<T>;
     using Seen = detail::Seen<T>;
-    using Watcher = std::function<void(const FanInSource& source, base::Status how)>;
 
     /// Waits for nobody. Throws Error (invalid_argument; permission, system: the address is in use
     /// …).
     [[nodiscard]] static FanIn listen(const connect::Address& address, FanInOptions options = {}) {
         return FanIn{std::make_unique<State>(address, std::move(options))};
-    }
-    /// Where it listens, with the port that was chosen.
-    [[nodiscard]] const connect::Address& address() const noexcept {
-        return state_->door.listener().address();
     }
 
     /// `ok`; `empty`; `closed`: as many producers as were expected have come and gone, or this end
@@ -114,42 +109,13 @@ class FanIn {
         state.current->consumer.release();
         state.count(*state.current, 1);
     }
-    /// Whose the item was that was taken, or peeked at, last. Valid until the next call.
-    [[nodiscard]] const FanInSource& last() const noexcept { return state_->last; }
 
-    /// Lets in who waits outside, and looks after those who are in. Other calls do it each
-    /// millisecond; a program that makes none for a while may want to. Never blocks. How many
-    /// producers there are.
-    std::size_t look_around() {
-        state_->keep_house();
-        state_->look_after(state_->active.size());
-        return state_->counts.producers;
-    }
-    /// Producers now.
-    [[nodiscard]] std::size_t producers() const noexcept { return state_->counts.producers; }
-    /// Called within calls of this end for each producer that has joined (`ok`), or has left and
-    /// all of whose items were taken (`closed`, `peer_lost`). It must not use this end.
-    void on_change(Watcher watcher) { state_->watcher = std::move(watcher); }
-    /// Takes no more producers; those that are here go on.
-    void stop_accepting() {
-        state_->door.require_owner("stop accepting");
-        state_->door.stop_accepting();
-    }
-    /// Takes no more items. What is left is lost, and producers read `closed`.
-    void close() { state_->close(); }
-
-    /// From now on it belongs to the calling thread. A call in another one throws Error
-    /// (invalid_argument), at the latest a millisecond behind the last one in its own.
-    void adopt() noexcept { state_->door.hub().adopt(); }
-    /// For a program's own loop: readable means that a try_ call may find an item, or has
-    /// something to do. It stays readable until one has answered `empty`, and for
-    /// Options::wait.spin behind the last item. Lives as long as this end. docs/loops.md.
-    [[nodiscard]] int descriptor() { return state_->descriptor(); }
     [[nodiscard]] FanInStats stats() const noexcept { return state_->counts; }
     /// What is listened for, and what each producer's queue is, of one of them.
     [[nodiscard]] std::string explain() const { return state_->explain(); }
 
   private:
+    friend class detail::OfManyProducers<FanIn>;
     struct NoMark {};
     struct State;
     using Sources = detail::Sources<State, T, D, NoMark>;

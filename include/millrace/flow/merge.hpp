@@ -102,7 +102,7 @@ void warn_of_late_item(const std::string& peer);
 /// function or a lambda that captures nothing; keys are compared by <. `is_heartbeat`:
 /// `bool(item)`. Items are passed as `const T&`, or as std::span<const std::byte>. Move-only.
 template <class T, auto key_of, auto is_heartbeat = NoHeartbeats{}, ring::Design D = ring::design_2>
-class Merge {
+class Merge : public detail::OfManyProducers<Merge<T, key_of, is_heartbeat, D>> {
   public:
     using Item = detail::Taken<T>;
     using Seen = detail::Seen<T>;
@@ -110,17 +110,12 @@ class Merge {
     using Key = std::remove_cvref_t<std::invoke_result_t<decltype(key_of), Given>>;
     static_assert(std::totally_ordered<Key>, "keys are compared by <");
     static_assert(std::is_invocable_r_v<bool, decltype(is_heartbeat), Given>);
-    using Watcher = std::function<void(const FanInSource& source, base::Status how)>;
     using LateWatcher = std::function<void(const FanInSource& source, Given item)>;
 
     /// Waits for nobody. Throws Error (invalid_argument; permission, system: the address is in use
     /// …).
     [[nodiscard]] static Merge listen(const connect::Address& address, MergeOptions options = {}) {
         return Merge{std::make_unique<State>(address, std::move(options))};
-    }
-    /// Where it listens, with the port that was chosen.
-    [[nodiscard]] const connect::Address& address() const noexcept {
-        return state_->door.listener().address();
     }
 
     /// The next item in the order. `ok`; `empty`: nothing is there, or a silent producer holds it
@@ -169,24 +164,6 @@ class Merge {
         state.count(source, 1);
         source.consumer.release();
     }
-    /// Whose the item was that was taken, or peeked at, last. Valid until the next call.
-    [[nodiscard]] const FanInSource& last() const noexcept { return state_->last; }
-
-    /// As FanIn's calls of these names.
-    std::size_t look_around() {
-        state_->keep_house();
-        state_->look_after(state_->active.size());
-        return state_->counts.producers;
-    }
-    [[nodiscard]] std::size_t producers() const noexcept { return state_->counts.producers; }
-    void on_change(Watcher watcher) { state_->watcher = std::move(watcher); }
-    void stop_accepting() {
-        state_->door.require_owner("stop accepting");
-        state_->door.stop_accepting();
-    }
-    void close() { state_->close(); }
-    void adopt() noexcept { state_->door.hub().adopt(); }
-    [[nodiscard]] int descriptor() { return state_->descriptor(); }
 
     /// Called within calls of this end for each item that is late, which is gone then. It must not
     /// use this end. Without it, the first is told in the log (warn), and all are counted.
@@ -196,11 +173,13 @@ class Merge {
     /// What is listened for, how long a silent producer is waited for and how many are, and what
     /// the queue of one of them is.
     [[nodiscard]] std::string explain() const {
-        return detail::explain_merge(address(), state_->merging, stats(), state_->silent.size()) +
+        return detail::explain_merge(this->address(), state_->merging, stats(),
+                                     state_->silent.size()) +
                state_->explain_queue();
     }
 
   private:
+    friend class detail::OfManyProducers<Merge>;
     struct Mark {
         std::optional<Key> newest{};  ///< of its keys; of one in `heads`, that in front unless late
         Key head{};

@@ -48,7 +48,7 @@ struct FanInOptions {
     /// close().
     std::uint32_t expected = 0;
     /// Producers are let in by a thread of the fan-in's own, whatever its owner does meanwhile
-    /// (docs/loops.md). None: within its calls. One that comes behind the last that is expected may
+    /// (docs/loops.md). None: within its calls. One that comes after the last that is expected may
     /// then learn of it by a queue that is `closed`, or `peer_lost`, from the beginning.
     std::optional<connect::AcceptorOptions> acceptor{};
 };
@@ -78,13 +78,14 @@ void check(const char* whose, const FanInOptions& options);
 
 /// `Owner` derives from it, and has, for calls from here:
 ///   came(Source&), goes(Source&)   one more, and one that is about to be destroyed
-///   may_sleep(), rests()           nothing that is awake has what it could hand out; it is about
-///   to
+///
+///   may_sleep()                    nothing that is awake has what it could hand out
+///
+///   rests()                        it is about to sleep
+///
 /// `Mark`: what the owner notes of each source. One thread at a time: that of the door.
 template <class Owner, class T, ring::Design D, class Mark>
 struct Sources {
-    using Watcher = std::function<void(const FanInSource& source, base::Status how)>;
-
     /// A producer, with one queue or one for each of its levels.
     struct Party {
         FanInSource facts;
@@ -356,7 +357,7 @@ struct Sources {
     std::vector<std::unique_ptr<Source>> sources;
     std::vector<std::unique_ptr<Party>> parties;
     std::uint64_t numbered = 0;
-    Watcher watcher{};
+    std::function<void(const FanInSource& source, base::Status how)> watcher{};
     std::uint64_t aside_ticks;
     std::uint64_t spin_ticks;
 
@@ -371,6 +372,59 @@ struct Sources {
     std::uint64_t busy_at = 0;
     std::uint64_t items_seen = 0;
     FanInStats counts;
+};
+
+/// What a structure of many producers has, whichever item it hands out next. `Structure` derives
+/// from it, and holds a Sources by its `state_`.
+template <class Structure>
+class OfManyProducers {
+  public:
+    using Watcher = std::function<void(const FanInSource& source, base::Status how)>;
+
+    /// Where it listens, with the port that was chosen.
+    [[nodiscard]] const connect::Address& address() const noexcept {
+        return state().door.listener().address();
+    }
+    /// Whose the item was that was taken, or peeked at, last. Valid until the next call.
+    [[nodiscard]] const FanInSource& last() const noexcept { return state().last; }
+
+    /// Lets in the producers that wait outside, and looks after those that are in. Other calls do
+    /// it each millisecond; a program that makes none for a while may want to. Never blocks. How
+    /// many producers there are.
+    std::size_t look_around() {
+        state().keep_house();
+        state().look_after(state().active.size());
+        return producers();
+    }
+    /// Producers now.
+    [[nodiscard]] std::size_t producers() const noexcept { return state().counts.producers; }
+    /// Called within calls of this end for each producer that has joined (`ok`), or has left and
+    /// all of whose items were taken (`closed`, `peer_lost`). It must not use this end.
+    void on_change(Watcher watcher) { state().watcher = std::move(watcher); }
+    /// Takes no more producers; those that are here go on.
+    void stop_accepting() {
+        state().door.require_owner("stop accepting");
+        state().door.stop_accepting();
+    }
+    /// Takes no more items. What is left is lost, and producers read `closed`.
+    void close() { state().close(); }
+
+    /// From now on it belongs to the calling thread. A call in another one throws Error
+    /// (invalid_argument), at the latest a millisecond after the last one in its own.
+    void adopt() noexcept { state().door.hub().adopt(); }
+    /// For a program's own loop: readable means that a try_ call may find an item, or has
+    /// something to do. It stays readable until one has answered `empty`, and for
+    /// Options::wait.spin after the last item. Lives as long as this end. docs/loops.md.
+    [[nodiscard]] int descriptor() { return state().descriptor(); }
+
+  protected:
+    OfManyProducers() = default;
+
+  private:
+    [[nodiscard]] auto& state() noexcept { return *static_cast<Structure&>(*this).state_; }
+    [[nodiscard]] const auto& state() const noexcept {
+        return *static_cast<const Structure&>(*this).state_;
+    }
 };
 
 }  // namespace detail
