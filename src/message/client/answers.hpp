@@ -30,7 +30,7 @@ class ClientAnswers : public ClientRequests {
     /// The same while a message of several answers is handed out: it calls nobody in the most
     /// frequent case.
     [[gnu::noinline]] base::Status look_quickly(Answer& answer) {
-        if (!kept_.empty() || !finds_in_batch(answer)) [[unlikely]]
+        if (!kept_.empty() || !finds_in_batch(answer, next_of_batch())) [[unlikely]]
             return look_slowly(answer);
         current_ = answer.id;
         counts.bytes_received += answer.payload.size();
@@ -312,9 +312,13 @@ class ClientAnswers : public ClientRequests {
         ring()->ask_for_place();
         ring()->pass_batch();
     }
-    /// The next answer of that message, if it is wanted.
-    [[gnu::always_inline]] bool finds_in_batch(Answer& answer) noexcept {
-        const EntryHead head = EntryHead::of(load_frame_word(several_.at));
+    /// Of the next answer of that message, whose writer may write it still: loaded once for each
+    /// look at it.
+    [[nodiscard, gnu::always_inline]] EntryHead next_of_batch() const noexcept {
+        return EntryHead::of(load_frame_word(several_.at));
+    }
+    /// That answer, if it is wanted.
+    [[gnu::always_inline]] bool finds_in_batch(Answer& answer, const EntryHead& head) noexcept {
         const std::uint64_t id = head.counted_from(several_.from);
         several_.step = entry_bytes(head.length);
         if (!several_.has_step() || head.what > static_cast<std::uint16_t>(last_outcome_sent) ||
@@ -328,9 +332,10 @@ class ClientAnswers : public ClientRequests {
     /// The next one that is wanted. `empty`: that message has no more, and is passed.
     [[gnu::noinline]] base::Status look_in_batch(Answer& answer) {
         while (true) {
-            if (finds_in_batch(answer)) [[likely]]
+            const EntryHead head = next_of_batch();
+            if (finds_in_batch(answer, head)) [[likely]]
                 return base::Status::ok;
-            if (!passes_in_batch()) {
+            if (!passes_in_batch(head)) {
                 fail("the server sent what is no answer to any request");
                 return ended;
             }
@@ -341,11 +346,9 @@ class ClientAnswers : public ClientRequests {
         }
     }
     /// Passes over an answer that is not wanted. False: it answers no request.
-    bool passes_in_batch() noexcept {
-        const EntryHead head = EntryHead::of(load_frame_word(several_.at));
+    bool passes_in_batch(const EntryHead& head) noexcept {
         const std::uint64_t id = head.counted_from(several_.from);
         const bool is_open = calls.is_open(id);
-        several_.step = entry_bytes(head.length);
         if (!several_.has_step() || head.what > static_cast<std::uint16_t>(last_outcome_sent) ||
             (!is_open && !is_of_before({.id = id}))) {
             return false;
