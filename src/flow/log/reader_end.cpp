@@ -155,9 +155,9 @@ struct LogReaderEnd::State {
         if (status != Status::ok) return status;
         has_frame = true;
         heard = follower.take(frame);
-        return heard == LogFollower::Heard::wrong ? disbelieve(follower.fault()) : Status::ok;
+        return heard == LogFollower::Heard::wrong ? distrust(follower.fault()) : Status::ok;
     }
-    Status disbelieve(const char* fault) {
+    Status distrust(const char* fault) {
         why = fmt::format("the log at {} sent {}", address.to_string(), fault);
         return ended = Status::peer_lost;
     }
@@ -271,7 +271,7 @@ Status LogReaderEnd::look(const Deadline& deadline) {
 bool LogReaderEnd::record(std::span<const std::byte>& item) noexcept {
     if (log_record_at({run_.at, run_.end}, item)) return true;
     run_.at = run_.end;
-    (void)state_->disbelieve("a part of an item");
+    (void)state_->distrust("a part of an item");
     return false;
 }
 
