@@ -124,7 +124,7 @@ std::size_t LogEnd::look_around() {
         LogSession& session = *state.sessions[i];
         const Status status = session.has_joined() ? session.items->look_around() : Status::ok;
         if (status == Status::closed || status == Status::peer_lost) {
-            if (state.take(i)) state.leave(i, status);
+            if (state.take_and_look(i)) state.leave(i, status);
         } else {
             ++i;
         }

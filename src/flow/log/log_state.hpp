@@ -82,7 +82,7 @@ struct LogEnd::State {
             if (&other == &session || !other.has_joined() || other.name() != session.name()) {
                 continue;
             }
-            if (!take(i)) break;  // it had gone, and nobody had looked
+            if (!take_and_look(i)) break;  // it had gone, and nobody had looked
             other.displace(store);
             leave(i, Status::peer_lost);
             break;
@@ -114,16 +114,19 @@ struct LogEnd::State {
 
     /// False: the session at `at` is gone.
     bool take(std::size_t at) {
-        LogSession& session = *sessions[at];
-        const LogSession::Taken taken = session.take(store);
+        const LogSession::Taken taken = sessions[at]->take(store);
         counts.acknowledgements += taken.acknowledgements;
         progress += taken.requests;
-        if (taken.fault != nullptr) {
-            dismiss(at, taken.fault);
-            return false;
-        }
-        if (taken.how == Status::empty) return true;
-        leave(at, taken.how);
+        if (taken.fault == nullptr) return true;
+        dismiss(at, taken.fault);
+        return false;
+    }
+    /// The same, and asks the system whether it is there.
+    bool take_and_look(std::size_t at) {
+        if (!take(at)) return false;
+        const Status how = sessions[at]->look_after();
+        if (how == Status::empty) return true;
+        leave(at, how);
         return false;
     }
     bool send(std::size_t at, std::uint32_t most) {
@@ -134,7 +137,7 @@ struct LogEnd::State {
         progress += sent.frames;
         if (sent.status == Status::closed || sent.status == Status::peer_lost) {
             // It may have acknowledged something before.
-            if (take(at)) leave(at, sent.status);
+            if (take_and_look(at)) leave(at, sent.status);
             return false;
         }
         if (session.is_welcome()) [[unlikely]]
@@ -152,7 +155,8 @@ struct LogEnd::State {
         if (door.is_due()) [[unlikely]]
             keep_house();
         for (std::size_t i = 0; i < sessions.size();) {
-            if (take(i)) ++i;
+            // Each look brings a newcomer a step further; the others are looked after by the clock.
+            if (sessions[i]->has_joined() ? take(i) : take_and_look(i)) ++i;
         }
         send_to_all(frames_of_turn);
         for (const auto& session : sessions) (void)session->settle();
@@ -161,7 +165,7 @@ struct LogEnd::State {
     [[gnu::noinline]] void keep_house() {
         if (door.look("serve the readers of a log")) accept();
         for (std::size_t i = 0; i < sessions.size();) {
-            if (take(i) && keep_waiting(i)) ++i;
+            if (take_and_look(i) && keep_waiting(i)) ++i;
         }
         store.history().drop_aged();
         show();
@@ -280,8 +284,7 @@ struct LogEnd::State {
             if (!session.has_all) return false;
             status = session.items->close(Deadline::now());
         }
-        if (status == Status::full) return false;
-        if (status == Status::timed_out) return false;
+        if (status == Status::full || status == Status::timed_out) return false;
         session.closed = status;
         return true;
     }

@@ -42,8 +42,11 @@ LogSession::Taken LogSession::take(LogStore& store) {
             if (!is_kept) subscription_.refuse(LogRefusal::full_book, view);
         }
     }
-    taken.how = requests->look_around();
     return taken;
+}
+
+Status LogSession::look_after() noexcept {
+    return requests.has_value() ? requests->look_around() : Status::empty;
 }
 
 std::size_t LogSession::longest_run(const LogStore& store) const noexcept {

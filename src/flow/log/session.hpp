@@ -29,11 +29,13 @@ class LogSession {
     struct Taken {
         std::uint32_t requests = 0;
         std::uint32_t acknowledgements = 0;
-        const char* fault = nullptr;             ///< what no reader does
-        base::Status how = base::Status::empty;  ///< `closed`, `peer_lost`: it is gone
+        const char* fault = nullptr;  ///< what no reader does
     };
     /// Takes the requests that are there.
     [[nodiscard]] Taken take(LogStore& store);
+    /// Asks the system whether its requests' queue goes on. `empty`: it does; `closed`,
+    /// `peer_lost`.
+    [[nodiscard]] base::Status look_after() noexcept;
 
     struct Sent {
         base::Status status = base::Status::ok;  ///< `full`: it had no room for the next one
