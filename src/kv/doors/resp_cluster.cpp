@@ -113,7 +113,7 @@ void cluster_myid(RespCall& call) { call.out.string(call.service.node); }
 
 void cluster_nodes(RespCall& call) {
     const Endpoint here = endpoint_of(call.session);
-    // Behind the @ is the port by which nodes talk to each other: there is none.
+    // After the @ is the port by which nodes talk to each other: there is none.
     call.out.text(fmt::format("{} {}:{}@0 myself,master - 0 0 0 connected 0-{}\n",
                               call.service.node, here.ip, here.port, slots - 1));
 }
