@@ -1,15 +1,13 @@
 // Bars of what an idle end takes of the process that has accepted it: a consumer of a flow queue,
 // a byte stream; and of its processor. (A channel's are in foundation_many.cpp.)
-#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <thread>
-#include <vector>
 
 #include "bench/framework/bars.hpp"
 #include "bench/framework/one_figure.hpp"
 #include "bench/framework/payload.hpp"
+#include "idle_streams.hpp"
 #include "millrace/connect/hub.hpp"
 #include "millrace/flow/consumer.hpp"
 #include "millrace/flow/producer.hpp"
@@ -60,35 +58,8 @@ struct ByteStream {
 
 /// Of a core, for a hub of idle streams that nobody writes to, in percent.
 double processor_share_of_idle_streams() {
-    const std::size_t count = allowed(1000);
-    return run_pair(
-        {.deadline = std::chrono::seconds{60}},
-        [&](Pair& pair) {
-            auto listener = ByteStream::listen(connect::Address::tcp("127.0.0.1", 0));
-            pair.set_value(0, listener.address().port());
-            pair.meet();
-            std::vector<stream::Socket> ends;
-            while (ends.size() != count) ends.push_back(ByteStream::accept(listener));
-            connect::Hub hub;
-            for (stream::Socket& end : ends) {
-                hub.add_end(end.descriptor(), [&hub, &end] {
-                    std::array<std::byte, 64> bytes;
-                    std::size_t size = 0;
-                    if (end.try_read_some(bytes, size) != base::Status::empty) hub.stop();
-                });
-            }
-            const double share = processor_share_of(hub);
-            pair.meet();
-            return share;
-        },
-        [&](Pair& pair) {
-            const connect::Address address = address_of_first(pair);
-            std::vector<stream::Socket> ends;
-            while (ends.size() != count) ends.push_back(ByteStream::connect(address));
-            // Asleep meanwhile: meet() spins, on a core of its own.
-            std::this_thread::sleep_for(std::chrono::seconds{3});
-            pair.meet();
-        });
+    return with_idle_streams(allowed(1000), std::chrono::seconds{3},
+                             [](connect::Hub& hub) { return processor_share_of(hub); });
 }
 
 const BarRegistration consumers_descriptors{

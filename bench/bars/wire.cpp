@@ -9,8 +9,6 @@
 #include <chrono>
 #include <cstdint>
 #include <cstring>
-#include <thread>
-#include <vector>
 
 #include "bench/framework/bars.hpp"
 #include "bench/framework/environment_scope.hpp"
@@ -23,6 +21,7 @@
 #include "bench/limits/sockets.hpp"
 #include "bench/stream/measure_stream.hpp"
 #include "flow_rates.hpp"
+#include "idle_streams.hpp"
 #include "millrace/connect/hub.hpp"
 #include "millrace/connect/link.hpp"
 #include "millrace/stream/socket.hpp"
@@ -276,45 +275,17 @@ double read_time(bool computes) {
 
 /// In a second, of all threads of a process with idle byte streams in a hub, that nobody writes to.
 double wake_ups_of_idle_streams() {
-    const std::size_t count = allowed(1000);
-    stream::SocketOptions options;
-    options.ring_bytes = 4096;
-    return run_pair(
-        {.deadline = std::chrono::seconds{60}},
-        [&](Pair& pair) {
-            auto listener =
-                stream::Listener::listen(connect::Address::tcp("127.0.0.1", 0), options);
-            pair.set_value(0, listener.address().port());
-            pair.meet();
-            std::vector<stream::Socket> ends;
-            while (ends.size() != count) ends.push_back(listener.accept(patience()));
-            connect::Hub hub;
-            for (stream::Socket& end : ends) {
-                hub.add_end(end.descriptor(), [&hub, &end] {
-                    std::array<std::byte, 64> bytes;
-                    std::size_t size = 0;
-                    if (end.try_read_some(bytes, size) != base::Status::empty) hub.stop();
-                });
-            }
-            constexpr double seconds = 4;
-            (void)hub.run(base::Deadline::after(std::chrono::seconds{1}));  // all are quiet
-            rusage before{}, after{};
-            getrusage(RUSAGE_SELF, &before);
-            const base::Status status = hub.run(base::Deadline::after(std::chrono::seconds{4}));
-            getrusage(RUSAGE_SELF, &after);
-            require(status == base::Status::timed_out, "streams that stay idle");
-            pair.meet();
-            return static_cast<double>(after.ru_nvcsw - before.ru_nvcsw) / seconds;
-        },
-        [&](Pair& pair) {
-            const connect::Address address = address_of_first(pair);
-            std::vector<stream::Socket> ends;
-            while (ends.size() != count) {
-                ends.push_back(stream::connect(address, options, patience()));
-            }
-            std::this_thread::sleep_for(std::chrono::seconds{6});  // meet() spins
-            pair.meet();
-        });
+    return with_idle_streams(allowed(1000), std::chrono::seconds{6}, [](connect::Hub& hub) {
+        constexpr std::chrono::seconds measured{4};
+        (void)hub.run(base::Deadline::after(std::chrono::seconds{1}));  // all are quiet
+        rusage before{}, after{};
+        getrusage(RUSAGE_SELF, &before);
+        const base::Status status = hub.run(base::Deadline::after(measured));
+        getrusage(RUSAGE_SELF, &after);
+        require(status == base::Status::timed_out, "streams that stay idle");
+        return static_cast<double>(after.ru_nvcsw - before.ru_nvcsw) /
+               static_cast<double>(measured.count());
+    });
 }
 
 constexpr std::size_t bytes_of_message = End::message_bytes;
