@@ -27,6 +27,7 @@ kv::Server server_for(const OwnServerCase& chosen, const connect::Address& addre
     }
     options.messages.max_clients = chosen.clients + 1;  // one ends it
     options.permitted.exit = true;
+    options.doors = chosen.doors;
     return kv::Server::listen(address, options);
 }
 

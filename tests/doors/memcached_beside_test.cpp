@@ -8,6 +8,8 @@
 //   incr, decr        leave no blanks behind a number that has become shorter
 //   times             of two servers that were not asked at one moment; what is over has 0 here
 //   ma with T         gives a number that becomes longer its time here, too
+//   who has won       is kept here where a number is counted on: memcached forgets it where the
+//                     number becomes longer, and, by chance, where its own thread holds the item
 //   h, l, me          what the store does not keep
 //   numbers of 2^63 and more are some for memcached 1.6.18, or none, by what lies behind them
 //   control characters in keys, lengths and times of more than 32 bits, values of 1 MiB
@@ -277,9 +279,11 @@ class TextCommands {
                                                "P",
                                                "Lx",
                                                time_flag('T'),
-                                               time_flag('N'),
-                                               'R' + among({"30", "1500", "1000500", "x", "-1"})};
-                if (is_text) flags.emplace_back("s");
+                                               time_flag('N')};
+                if (is_text) {
+                    flags.emplace_back("s");
+                    flags.push_back('R' + among({"30", "1500", "1000500", "x", "-1"}));
+                }
                 const std::string said = encoded(key, flags);
                 return {"mg " + said + some(flags) + "\r\n", key, true};
             }

@@ -2,6 +2,9 @@
 // same data as through our own client.
 #include <gtest/gtest.h>
 
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <atomic>
 #include <chrono>
 #include <random>
@@ -131,6 +134,32 @@ TEST(RespDoor, ServesOthersWhereAClientDiesInTheMiddle) {
         ASSERT_EQ(client.ask({"ping"}), "+PONG\r\n");
     }
     ASSERT_TRUE(serving.counts([](const DoorStats& stats) { return stats.connections == 1; }));
+}
+
+TEST(RespDoor, ForgetsAConnectionThatAForkedChildStillHolds) {
+    DoorServing serving;
+    RawClient client{serving};
+    RawClient leaves{serving};
+    ASSERT_EQ(leaves.ask({"ping"}), "+PONG\r\n");
+    const pid_t child = ::fork();
+    if (child == 0) {
+        for (;;) ::pause();
+    }
+    ASSERT_GT(child, 0);
+    EXPECT_EQ(leaves.ask({"quit"}), "+OK\r\n");
+    EXPECT_TRUE(serving.counts([](const DoorStats& now) { return now.connections == 1; }));
+    // What comes now goes to the socket that the child has, and concerns the server no more: it
+    // serves others, and falls asleep where they ask for nothing.
+    ASSERT_TRUE(leaves.send("PING\r\n"));
+    EXPECT_EQ(client.ask({"ping"}), "+PONG\r\n");
+    const std::uint64_t before = serving.server().stats().sleeps;
+    const auto deadline = in_time();
+    while (serving.server().stats().sleeps == before && !deadline.expired()) {
+        std::this_thread::yield();
+    }
+    EXPECT_NE(serving.server().stats().sleeps, before);
+    ::kill(child, SIGKILL);
+    ::waitpid(child, nullptr, 0);
 }
 
 TEST(RespDoor, GivesItsLastAnswersToWhoSaysNoMore) {
