@@ -17,6 +17,7 @@
 #include <chrono>
 #include <cstdint>
 #include <cstring>
+#include <tuple>
 #include <utility>
 
 namespace millrace::ring {
@@ -61,6 +62,7 @@ Receiver<D>::Receiver(std::shared_ptr<connect::Endpoint> endpoint, connect::Link
     } else {
         sleeper_ = std::make_unique<FlagSleeper>(*this, page.wake, page_memory_.region());
     }
+    if (terms_.is_filtered) filter_ = std::make_unique<detail::FilterHearing>();
     join_ = std::make_unique<detail::Join>(end_.link(), design, options);
     const Places mine{.ring = ring_memory_.remote(),
                       .page = page_memory_.remote(),
@@ -145,6 +147,7 @@ Status Receiver<D>::look() noexcept {
     // Over a broken queue pair nothing comes any more, and no credit goes: the producer may wait
     // for it and post nothing that would tell it.
     const Status peer = end_.peer(intake_.broken());
+    if (filter_ != nullptr && hear_of_filter() != Status::ok) return end_.ended();
     if (peer == Status::ok) return Status::empty;
 
     // What the producer sent before its end may have arrived after the caller's look.
@@ -165,6 +168,33 @@ Status Receiver<D>::look() noexcept {
         if (!missing_until_.expired()) return Status::empty;
     }
     return end_.end(Status::peer_lost);
+}
+
+template <Design D>
+    requires(check_design<D>())
+Status Receiver<D>::hear_of_filter() noexcept {
+    while (const auto words = end_.link().overheard()) filter_->hear(*words);
+    if (filter_->is_liar) {
+        distrust();
+    } else if (filter_->news.has_value() && filter_->news->stops != 0 &&
+               static_cast<std::int64_t>(front_.consumed - filter_->news->position) >= 0) {
+        (void)end_.fail([this] { return filter_->news->sentence(); });
+    }
+    return end_.ended();
+}
+
+template <Design D>
+    requires(check_design<D>())
+FilterTold Receiver<D>::filter_told() const {
+    FilterTold told;
+    if (filter_ == nullptr) return told;
+    if (filter_->news.has_value()) {
+        told = {filter_->news->looked, 1, filter_->news->sentence()};
+    }
+    if (const auto totals = end_.peer_totals(); totals.has_value()) {
+        std::tie(told.looked, told.threw) = std::tie((*totals)[0], (*totals)[1]);
+    }
+    return told;
 }
 
 template <Design D>

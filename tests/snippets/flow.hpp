@@ -37,7 +37,13 @@
 struct Item {
     int key;
 };
-using Row = Item;
+struct Row {
+    int key;
+    double price;
+};
+struct Key {
+    int key;
+};
 struct Event {
     int key;
     long time;
@@ -52,6 +58,13 @@ struct Price {
 struct Sale {
     std::uint32_t article;
     long amount;
+};
+struct Above {
+    double limit;
+    bool operator()(const Row& row) const { return row.price > limit; }
+};
+struct KeyOf {
+    Key operator()(const Row& row) const { return {row.key}; }
 };
 namespace app {
 struct Event {
@@ -72,7 +85,7 @@ extern Price price;
 extern Status status;
 extern Item job;
 extern Item order;
-extern Item row;
+extern Row row;
 extern long total;
 extern Sale newest;
 extern Sale sale;

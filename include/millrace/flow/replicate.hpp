@@ -12,6 +12,11 @@
 // when it left, all others who are there see, too. Each has a queue of its own; one that lags holds
 // up all, or leaves. One thread at a time.
 //
+// With flow::Filtered as item type each consumer may ask for a filter of its own (filter.hpp). One
+// that leaves an item out has had it: it needs no room for it, and counts towards the quorum as
+// before. One whose filter throws leaves, by WhenThrown::stop, as if it had died; by skip it stays,
+// and lacks the item. What all others see is as above.
+//
 // Calls look each millisecond, by the clock, for who has come and who has died: a producer that
 // sends seldom calls look_around() between its items. A consumer is one of them once its setup is
 // over; until then it holds up nobody.
@@ -40,6 +45,8 @@
 #include "millrace/connect/acceptor.hpp"
 #include "millrace/connect/address.hpp"
 #include "millrace/flow/door.hpp"
+#include "millrace/flow/filter.hpp"
+#include "millrace/flow/filtered_producer.hpp"
 #include "millrace/flow/options.hpp"
 #include "millrace/flow/producer.hpp"
 #include "millrace/flow/with_design.hpp"
@@ -190,6 +197,7 @@ class Replicator {
         Producer<T, D> producer;
         Replica facts;
         std::optional<base::Clock::time_point> full_since{};
+        /// Of an unfiltered item.
         std::conditional_t<std::is_same_v<T, Bytes>, std::span<std::byte>, T*> place{};
     };
 
@@ -251,19 +259,25 @@ class Replicator {
             return replicas.size() < quorum ? base::Status::peer_lost : base::Status::ok;
         }
         static base::Status claim(Member& member, Item item) noexcept {
-            if constexpr (std::is_same_v<T, Bytes>) {
+            if constexpr (detail::is_filtered<T>) {
+                return member.producer.prepare(item);
+            } else if constexpr (std::is_same_v<T, Bytes>) {
                 return member.producer.claim(item.size(), member.place);
             } else {
                 return member.producer.claim(member.place);
             }
         }
-        static base::Status commit(Member& member, Item item) noexcept {
-            if constexpr (std::is_same_v<T, Bytes>) {
-                if (!item.empty()) std::memcpy(member.place.data(), item.data(), item.size());
+        static base::Status commit(Member& member, [[maybe_unused]] Item item) noexcept {
+            if constexpr (detail::is_filtered<T>) {
+                return member.producer.settle();
             } else {
-                std::memcpy(member.place, &item, sizeof(T));
+                if constexpr (std::is_same_v<T, Bytes>) {
+                    if (!item.empty()) std::memcpy(member.place.data(), item.data(), item.size());
+                } else {
+                    std::memcpy(member.place, &item, sizeof(T));
+                }
+                return member.producer.commit();
             }
-            return member.producer.commit();
         }
         bool is_late(Member& member) {
             if (options.lagging == Lagging::holds_up) return false;
@@ -279,7 +293,9 @@ class Replicator {
                 until = until.no_later_than(*member.full_since + options.patience);
             }
             base::Status status = base::Status::ok;
-            if constexpr (std::is_same_v<T, Bytes>) {
+            if constexpr (detail::is_filtered<T>) {
+                status = member.producer.wait_for_room(until);
+            } else if constexpr (std::is_same_v<T, Bytes>) {
                 status = member.producer.claim(awaited_bytes, member.place, until);
             } else {
                 status = member.producer.claim(member.place, until);
