@@ -25,6 +25,15 @@ struct alignas(128) Taken {
     std::atomic<std::uint64_t> items;
     std::atomic<std::uint64_t> at;  ///< ticks when the last of them was taken
 };
+/// That there will be no more. A goodbye is heard of by the clock, which would take longer than
+/// the measurement.
+struct alignas(128) Over {
+    std::atomic<std::uint64_t> items;  ///< that were sent in all; 0: it goes on
+};
+struct Shared {
+    Taken taken;
+    Over over;
+};
 
 /// Work that touches nothing: the thread is away for so long.
 void work(std::uint64_t ticks) {
@@ -67,26 +76,29 @@ class Producing {
           end_{end},
           works_{base::ticks_in(load.producer_works)} {}
 
+    /// The median of windows, each a lap of the ring: of those in which one side was away for a
+    /// while there are few, however long they were.
     double stream() {
-        // A lap of the ring, so that both processes know its memory.
-        const std::uint64_t warm_up = chosen_.capacity + 1;
-        while (next_ != warm_up) put(pair_, end_, next_++);
+        const std::uint64_t lap = chosen_.capacity;
+        lay(lap);  // so that both processes know its memory
         require(end_.flush(patience_of(chosen_)), "the items that warm up");
-        const auto start = base::Clock::now();
+        std::vector<double> windows;
         const std::uint64_t end = base::ticks() + base::ticks_in(chosen_.limit);
-        constexpr std::uint64_t between_looks = 16;
-        do {
-            for (std::uint64_t i = 0; i != between_looks; ++i) {
-                work(works_);
-                put(pair_, end_, next_++);
-            }
-        } while (base::ticks() < end);
+        constexpr std::size_t least = 3;
+        for (std::uint64_t start = base::ticks(); start < end || windows.size() < least;) {
+            lay(lap);
+            const std::uint64_t now = base::ticks();
+            windows.push_back(static_cast<double>(now - start));
+            start = now;
+        }
         require(end_.flush(patience_of(chosen_)), "the last items");
-        return static_cast<double>(next_ - warm_up) * 1e9 / nanoseconds_since(start);
+        const double ticks = quantile(std::move(windows), 0.5);
+        return static_cast<double>(lap) * 1e3 *
+               static_cast<double>(base::ticks_in(std::chrono::milliseconds{1})) / ticks;
     }
 
     double bursts() {
-        const auto& taken = *pair_.shared_at<Taken>(0);
+        const auto& taken = pair_.shared_at<Shared>(0)->taken;
         std::vector<double> samples;
         const std::uint64_t begin = base::ticks();
         const std::uint64_t length = base::ticks_in(chosen_.limit);
@@ -107,7 +119,15 @@ class Producing {
                static_cast<double>(base::ticks_in(std::chrono::milliseconds{1}));
     }
 
+    [[nodiscard]] std::uint64_t items() const noexcept { return next_; }
+
   private:
+    void lay(std::uint64_t items) {
+        for (std::uint64_t i = 0; i != items; ++i) {
+            work(works_);
+            put(pair_, end_, next_++);
+        }
+    }
     void wait_until_taken(const Taken& taken, std::uint64_t start) {
         constexpr int looks_before_help = 32;  // where requests complete at once, all is there
         const std::uint64_t late = start + base::ticks_in(std::chrono::milliseconds{1});
@@ -129,7 +149,7 @@ class Producing {
 };
 
 void consume(Pair& pair, const FlowLoad& load, ConsumingEnd& end) {
-    auto& taken = *pair.shared_at<Taken>(0);
+    auto& [taken, over] = *pair.shared_at<Shared>(0);
     const std::uint64_t works = base::ticks_in(load.consumer_works);
     const bool is_busy = load.consumer_works.count() != 0;
     std::uint64_t number = 0;
@@ -147,10 +167,10 @@ void consume(Pair& pair, const FlowLoad& load, ConsumingEnd& end) {
             if (is_busy) work(works);
         } else if (status == base::Status::empty) {
             base::pause();
+            if (number != 0 && over.items.load(std::memory_order_acquire) == number) return;
             if ((++turn & 1023U) == 0) pair.check(turn);
         } else {
-            require(status == base::Status::closed, "the end of the items");
-            return;
+            require(status, "an item that is taken");
         }
     }
 }
@@ -162,7 +182,7 @@ double measure_load(const FlowCase& chosen, const FlowLoad& load) {
     const EnvironmentScope device{"MILLRACE_DEVICE", chosen.device};
     const EndMakers& makers = makers_for(chosen);
     return run_pair(
-        {.shared_bytes = sizeof(Taken),
+        {.shared_bytes = sizeof(Shared),
          .deadline = std::chrono::duration_cast<std::chrono::milliseconds>(chosen.limit) +
                      std::chrono::seconds{10}},
         [&](Pair& pair) {
@@ -170,13 +190,16 @@ double measure_load(const FlowCase& chosen, const FlowLoad& load) {
             const auto end = makers.accept_producer(chosen.design, listener, patience_of(chosen));
             Producing producing{pair, chosen, load, *end};
             const double figure = load.burst == 0 ? producing.stream() : producing.bursts();
-            require(end->close(patience_of(chosen)), "the end");
+            pair.shared_at<Shared>(0)->over.items.store(producing.items(),
+                                                        std::memory_order_release);
+            pair.meet();
             return figure;
         },
         [&](Pair& pair) {
             const auto end = makers.connect_consumer(chosen.design, address_of_first(pair),
                                                      options_of(chosen), patience_of(chosen));
             consume(pair, load, *end);
+            pair.meet();
         });
 }
 

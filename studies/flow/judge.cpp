@@ -57,36 +57,32 @@ struct JudgedAdvice {
     double share_of_default = 0;
 };
 
-double share_of(const std::vector<Racer>& ranked, const ring::NamedDesign& design, bool streams) {
-    const auto found = std::find_if(ranked.begin(), ranked.end(), [&](const Racer& racer) {
-        return racer.design.design == design.design;
-    });
-    if (found == ranked.end() || found->figures.empty()) return 0;
-    const double best = ranked.front().figure();
-    return streams ? found->figure() / best : best / found->figure();
+double share_of(const std::vector<Standing>& ranked, ring::Design design) {
+    const auto found = std::find_if(
+        ranked.begin(), ranked.end(),
+        [&](const Standing& standing) { return standing.racer->design.design == design; });
+    return found == ranked.end() ? 0 : found->share;
 }
 
-JudgedAdvice judge_one(const Workload& workload, const flow::Profile& profile, const Race& race) {
+JudgedAdvice judge_one(const Workload& workload, const flow::Profile& profile, Race race) {
     const flow::Advice advice = flow::choose(workload.wanted, profile);
     const flow::Advice by_rules = flow::choose(workload.wanted);
-    const ring::NamedDesign usual{ring::design_2, {}};
-    std::vector<Racer> racers = every_racer(workload.wanted);
-    for (Racer& racer : racers) {
-        racer.stays = racer.design.design == *advice.design ||
-                      racer.design.design == *by_rules.design ||
-                      racer.design.design == usual.design;
-    }
-    const std::vector<Racer> ranked = run(race, std::move(racers));
-    const bool streams = workload.load.burst == 0;
     JudgedAdvice judged{.workload = workload,
-                  .advised = ring::to_string(*advice.design),
-                  .by_rules = ring::to_string(*by_rules.design),
-                  .best = ring::to_string(ranked.front().design.design)};
-    if (ranked.front().figures.empty()) return judged;
-    judged.best_figure = ranked.front().figure();
-    judged.share = share_of(ranked, {*advice.design, {}}, streams);
-    judged.share_by_rules = share_of(ranked, {*by_rules.design, {}}, streams);
-    judged.share_of_default = share_of(ranked, usual, streams);
+                        .advised = ring::to_string(*advice.design),
+                        .by_rules = ring::to_string(*by_rules.design)};
+    for (Racer& racer : race.racers) {
+        const ring::Design design = racer.design.design;
+        racer.stays =
+            design == *advice.design || design == *by_rules.design || design == ring::design_2;
+    }
+    for (int round = 0; round != race.rounds(); ++round) race.run_round();
+    const std::vector<Standing> ranked = standings(race);
+    if (ranked.empty()) return judged;
+    judged.best = ring::to_string(ranked.front().racer->design.design);
+    judged.best_figure = ranked.front().racer->figure();
+    judged.share = share_of(ranked, *advice.design);
+    judged.share_by_rules = share_of(ranked, *by_rules.design);
+    judged.share_of_default = share_of(ranked, ring::design_2);
     return judged;
 }
 
@@ -152,13 +148,15 @@ int judge(const TuneOptions& options) {
         Race race{.wanted = workload.wanted,
                   .load = workload.load,
                   .device = origin.device,
-                  .mode = origin.mode};
-        race.rounds = 9;
+                  .mode = origin.mode,
+                  .last_rounds = 11,
+                  .racers = every_racer(workload.wanted)};
         if (options.quick) {
             race.limit = std::chrono::milliseconds{1};
-            race.rounds = 1;
+            race.last_rounds = 1;
         }
-        costs.push_back(seconds_of(race));
+        costs.push_back(0);
+        for (int round = 0; round != race.rounds(); ++round) costs.back() += race.seconds_of(round);
         races.push_back(std::move(race));
     }
     Progress progress{std::move(costs)};
@@ -173,7 +171,7 @@ int judge(const TuneOptions& options) {
     int good_by_default = 0;
     for (std::size_t i = 0; i < workloads.size(); ++i) {
         progress.before(i, flow::to_string(workloads[i].wanted));
-        const JudgedAdvice judged = judge_one(workloads[i], profile, races[i]);
+        const JudgedAdvice judged = judge_one(workloads[i], profile, std::move(races[i]));
         good += judged.share >= enough ? 1 : 0;
         good_by_rules += judged.share_by_rules >= enough ? 1 : 0;
         good_by_default += judged.share_of_default >= enough ? 1 : 0;

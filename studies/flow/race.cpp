@@ -1,6 +1,7 @@
 #include "race.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <exception>
 #include <utility>
@@ -12,8 +13,7 @@ namespace millrace::bench {
 namespace {
 
 constexpr double far_behind = 2;
-constexpr std::size_t finalists = 8;
-constexpr int heats = 2;  ///< after the first round, before the finalists are alone
+constexpr double hopeless = 4;  ///< after one measurement, which may have been disturbed
 
 FlowCase case_of(const Race& race, const ring::NamedDesign& design) {
     const flow::Options options = flow::options_for(race.wanted, design);
@@ -36,29 +36,42 @@ void measure_racer(const Race& race, Racer& racer) {
     } catch (const std::exception& error) {
         racer.failure = error.what();
         racer.figures.clear();
+        racer.runs = false;
     }
 }
 
-void sort_by_figure(const Race& race, std::vector<Racer*>& racers) {
-    std::stable_sort(racers.begin(), racers.end(), [&](const Racer* one, const Racer* other) {
-        return is_better(race.load, one->figure(), other->figure());
+std::vector<Racer*> running(Race& race) {
+    std::vector<Racer*> list;
+    for (Racer& racer : race.racers) {
+        if (racer.runs) list.push_back(&racer);
+    }
+    std::stable_sort(list.begin(), list.end(), [&](const Racer* one, const Racer* other) {
+        return race.is_better(one->figure(), other->figure());
     });
+    return list;
 }
 
-/// The best `most` of them that are not far behind, and those that stay.
-std::vector<Racer*> leading(const Race& race, std::vector<Racer*> racers, std::size_t most) {
-    std::erase_if(racers, [](const Racer* racer) { return racer->figures.empty(); });
-    if (racers.empty()) return racers;
-    sort_by_figure(race, racers);
-    const double best = racers.front()->figure();
-    std::size_t place = 0;
-    std::erase_if(racers, [&](const Racer* racer) {
-        const double figure = racer->figure();
-        const bool is_far = race.load.burst == 0 ? figure * far_behind < best
-                                                 : figure > far_behind * best;
-        return (place++ >= most || is_far) && !racer->stays;
-    });
-    return racers;
+/// Those beyond `most`, or behind the best by that factor, leave.
+void let_go(Race& race, std::size_t most, double behind) {
+    const std::vector<Racer*> list = running(race);
+    for (std::size_t place = 0; place != list.size(); ++place) {
+        const double figure = list[place]->figure();
+        const double best = list.front()->figure();
+        const bool is_behind =
+            race.load.burst == 0 ? figure * behind < best : figure > behind * best;
+        list[place]->runs = list[place]->stays || (place < most && !is_behind);
+    }
+}
+
+/// The median of the rounds' ratios, of how much better `one` is; above 1: it is.
+double advantage(const Race& race, const Racer& one, const Racer& other) {
+    std::vector<double> ratios;
+    const std::size_t rounds = std::min(one.figures.size(), other.figures.size());
+    for (std::size_t i = 0; i != rounds; ++i) {
+        const double ratio = one.figures[i] / other.figures[i];
+        ratios.push_back(race.load.burst == 0 ? ratio : 1 / ratio);
+    }
+    return quantile(std::move(ratios), 0.5);
 }
 
 }  // namespace
@@ -79,47 +92,63 @@ std::vector<Racer> every_racer(const flow::Requirements& wanted) {
     return racers;
 }
 
-double seconds_of(const Race& race) {
-    constexpr double setup = 0.012;  // processes, rings
-    const double each = std::chrono::duration<double>{race.limit}.count() + setup;
-    const double all = static_cast<double>(every_racer(race.wanted).size());
-    return each * (all + heats * all / 3 + static_cast<double>(finalists) * race.rounds);
+double Race::seconds_of(int one) const {
+    constexpr double setup = 0.006;  // processes, rings
+    const auto all = static_cast<double>(racers.size());
+    const double running_then = one == 0      ? all
+                                : one < heats ? all / 2
+                                              : std::min(all, static_cast<double>(finalists));
+    return running_then * (std::chrono::duration<double>{limit}.count() + setup);
 }
 
-std::vector<Racer> run(const Race& race, std::vector<Racer> racers) {
-    std::vector<Racer*> running;
-    running.reserve(racers.size());
-    for (Racer& racer : racers) running.push_back(&racer);
-    for (int round = 0; round <= heats; ++round) {
-        for (Racer* const racer : running) measure_racer(race, *racer);
-        running = leading(race, std::move(running), racers.size());
-    }
-    running = leading(race, std::move(running), finalists);
-    // What made a finalist of it was luck in part: the last rounds count alone.
-    for (Racer* const racer : running) racer->figures.clear();
-    for (int round = 0; round != race.rounds; ++round) {
-        for (Racer* const racer : running) {
-            if (racer->failure.empty()) measure_racer(race, *racer);
-        }
-    }
-    std::vector<Racer> ranked;
-    const auto take = [&](auto&& wanted) {
-        std::vector<Racer*> some;
+void Race::run_round() {
+    for (Racer* const racer : running(*this)) measure_racer(*this, *racer);
+    ++round;
+    if (round < heats) let_go(*this, racers.size(), round == 1 ? hopeless : far_behind);
+    if (round == heats) {
+        let_go(*this, finalists, far_behind);
+        // What made a finalist of it was luck in part: the last rounds count alone.
         for (Racer& racer : racers) {
-            if (!racer.figures.empty() && wanted(&racer)) some.push_back(&racer);
+            if (racer.runs && last_rounds != 0) racer.figures.clear();
         }
-        sort_by_figure(race, some);
-        for (Racer* const racer : some) ranked.push_back(*racer);
-    };
-    const auto is_finalist = [&](const Racer* racer) {
-        return std::find(running.begin(), running.end(), racer) != running.end();
-    };
-    take(is_finalist);
-    take([&](const Racer* racer) { return !is_finalist(racer); });
-    for (const Racer& racer : racers) {
-        if (racer.figures.empty()) ranked.push_back(racer);
     }
-    return ranked;
+}
+
+std::vector<Standing> standings(const Race& race) {
+    std::vector<Standing> list;
+    std::size_t finalists = 0;
+    for (const bool final : {true, false}) {
+        for (const Racer& racer : race.racers) {
+            if (racer.runs == final && !racer.figures.empty()) list.push_back({&racer, 0});
+        }
+        if (final) finalists = list.size();
+    }
+    if (list.empty()) return list;
+    // By the typical ratio to the finalists' median of the same round.
+    const auto finals = list.begin() + static_cast<std::ptrdiff_t>(finalists);
+    const auto by_figure = [&](const Standing& one, const Standing& other) {
+        return race.is_better(one.racer->figure(), other.racer->figure());
+    };
+    std::sort(list.begin(), finals, by_figure);
+    std::sort(finals, list.end(), by_figure);
+    if (finalists > 1) {
+        const Racer& middle = *list[finalists / 2].racer;
+        for (auto at = list.begin(); at != finals; ++at) {
+            at->share = advantage(race, *at->racer, middle);
+        }
+        std::stable_sort(list.begin(), finals, [](const Standing& one, const Standing& other) {
+            return one.share > other.share;
+        });
+    }
+    const Racer& best = *list.front().racer;
+    for (auto at = list.begin(); at != finals; ++at) {
+        at->share = at == list.begin() ? 1 : advantage(race, *at->racer, best);
+    }
+    for (auto at = finals; at != list.end(); ++at) {
+        const double ratio = at->racer->figure() / best.figure();
+        at->share = std::min(1.0, race.load.burst == 0 ? ratio : 1 / ratio);
+    }
+    return list;
 }
 
 }  // namespace millrace::bench

@@ -4,7 +4,6 @@
 
 #include <chrono>
 #include <cstddef>
-#include <functional>
 #include <string>
 #include <vector>
 
@@ -14,7 +13,21 @@
 
 namespace millrace::bench {
 
-/// What is raced for, and where.
+struct Racer {
+    ring::NamedDesign design{};
+    std::string failure{};  ///< why it was not measured
+    bool stays = false;     ///< to the last round, whatever it does
+    bool runs = true;
+    std::vector<double> figures{};  ///< one for each round that it ran in, since the last clearing
+
+    [[nodiscard]] double figure() const;  ///< their median; 0 without any
+};
+
+/// Every point that may be advised for such a load: single and in dynamic batches, in fixed ones
+/// where items never stop, by a data mover where there is a core to spare.
+[[nodiscard]] std::vector<Racer> every_racer(const flow::Requirements& wanted);
+
+/// What is raced for, where, and how far it has come.
 struct Race {
     flow::Requirements wanted{};
     FlowLoad load{};
@@ -22,33 +35,34 @@ struct Race {
     std::string mode{};
     /// Of one measurement.
     std::chrono::nanoseconds limit = std::chrono::milliseconds{10};
-    /// Measurements of those that stay to the end.
-    int rounds = 5;
+    /// Of those that stay to the end; before them all run once, and those that are not far behind
+    /// twice more.
+    int last_rounds = 5;
+    std::size_t finalists = 8;
+    std::vector<Racer> racers{};
+    int round = 0;
+
+    [[nodiscard]] int rounds() const noexcept { return heats + last_rounds; }
+    /// Seconds that the next round takes, about, if as many leave as do mostly.
+    [[nodiscard]] double seconds_of(int one) const;
+    /// All that still run, in turn. What the machine does meanwhile hits all of them alike.
+    void run_round();
+    /// True if the first is the better figure.
+    [[nodiscard]] bool is_better(double one, double other) const noexcept {
+        return load.burst == 0 ? one > other : one < other;
+    }
+
+    static constexpr int heats = 3;
 };
 
-struct Racer {
-    ring::NamedDesign design{};
-    std::vector<double> figures{};  ///< one for each round that it ran in
-    std::string failure{};          ///< why it was not measured; then it has no figures
-    bool stays = false;             ///< to the last round, whatever it does
-
-    [[nodiscard]] double figure() const;
+/// Of a race that is over.
+struct Standing {
+    const Racer* racer = nullptr;
+    /// Of the best one's figure: the median of the rounds' ratios.
+    double share = 0;
 };
-
-/// Every point that may be advised for such a load: single and in dynamic batches, in fixed ones
-/// where items never stop, by a data mover where there is a core to spare.
-[[nodiscard]] std::vector<Racer> every_racer(const flow::Requirements& wanted);
-
-/// Seconds that it takes, about.
-[[nodiscard]] double seconds_of(const Race& race);
-
-/// Runs them in turn, round by round: all once, those within twice the best twice more, the best
-/// eight of these to the end. The best first, by the median of the last rounds.
-[[nodiscard]] std::vector<Racer> run(const Race& race, std::vector<Racer> racers);
-
-/// True if the first figure is the better one for that load.
-[[nodiscard]] inline bool is_better(const FlowLoad& load, double one, double other) {
-    return load.burst == 0 ? one > other : one < other;
-}
+/// The best first. Those that left early come behind, by what they did before. None that was not
+/// measured.
+[[nodiscard]] std::vector<Standing> standings(const Race& race);
 
 }  // namespace millrace::bench

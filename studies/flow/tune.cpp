@@ -56,12 +56,28 @@ bool stores(const flow::ProfileOrigin& where) {
 }
 
 /// A profile keeps what is not far behind, and the default point to compare with.
-bool is_worth_a_line(const flow::Load& load, const Racer& racer, double best) {
-    constexpr double far_behind = 2;
-    if (racer.figures.empty()) return false;
-    const double figure = racer.figure();
-    const bool is_far = load.burst == 0 ? figure * far_behind < best : figure > far_behind * best;
-    return !is_far || racer.design.design == ring::design_2;
+bool is_worth_a_line(const Standing& standing) {
+    return standing.share > 0.5 || standing.racer->design.design == ring::design_2;
+}
+
+/// A round of every race, then the next: what the machine does for some seconds hits few rounds of
+/// each.
+void run_all(std::vector<Race>& races, const std::vector<flow::Load>& loads) {
+    std::vector<double> costs;
+    const int rounds = races.front().rounds();
+    for (int round = 0; round != rounds; ++round) {
+        for (const Race& race : races) costs.push_back(race.seconds_of(round));
+    }
+    Progress progress{std::move(costs)};
+    std::size_t step = 0;
+    for (int round = 0; round != rounds; ++round) {
+        for (std::size_t i = 0; i != races.size(); ++i) {
+            progress.before(step++, fmt::format("round {} of {}, {}", round + 1, rounds,
+                                                load_words(loads[i])));
+            races[i].run_round();
+        }
+    }
+    progress.over();
 }
 
 }  // namespace
@@ -93,6 +109,9 @@ Race race_for(const flow::Load& load, const flow::ProfileOrigin& where) {
                  .consumer_works = load.consumer_is_busy ? busy_work : none};
     race.device = where.device;
     race.mode = where.mode;
+    race.finalists = 12;
+    race.racers = every_racer(race.wanted);
+    for (Racer& racer : race.racers) racer.stays = racer.design.design == ring::design_2;
     return race;
 }
 
@@ -124,42 +143,37 @@ int tune(const TuneOptions& options) {
         races.push_back(race_for(load, origin));
         if (options.quick) {
             races.back().limit = std::chrono::milliseconds{1};
-            races.back().rounds = 1;
+            races.back().last_rounds = 1;
         }
     }
-    std::vector<double> costs;
-    for (const Race& race : races) costs.push_back(seconds_of(race));
-    Progress progress{std::move(costs)};
+    run_all(races, loads);
     std::vector<flow::ProfileLine> lines;
     tools::Table table{"items"};
     table.add_column("best point");
     table.add_column("it does");
-    table.add_column("the default\npoint does");
+    table.add_column("the default's\nshare of that");
     for (std::size_t i = 0; i < races.size(); ++i) {
         const flow::Load& load = loads[i];
-        progress.before(i, load_words(load));
-        const std::vector<Racer> ranked = run(races[i], every_racer(races[i].wanted));
-        if (ranked.front().figures.empty()) {
+        const std::vector<Standing> ranked = standings(races[i]);
+        if (ranked.empty()) {
             throw base::Error{base::ErrorCode::system, "measure the points of flow queues",
-                              load_words(load), ranked.front().failure,
+                              load_words(load), races[i].racers.front().failure,
                               "see whether millrace doctor finds what hinders"};
         }
-        const double best = ranked.front().figure();
+        const double best = ranked.front().racer->figure();
         std::string of_default = "-";
-        for (const Racer& racer : ranked) {
-            if (is_worth_a_line(load, racer, best)) {
-                lines.push_back({load, racer.design, racer.figure()});
+        for (const Standing& standing : ranked) {
+            const double figure = load.burst == 0 ? best * standing.share : best / standing.share;
+            if (is_worth_a_line(standing)) {
+                lines.push_back({load, standing.racer->design, figure});
             }
-            if (racer.design.design == ring::design_2 && !racer.figures.empty()) {
-                of_default = figure_words(load, racer.figure());
+            if (standing.racer->design.design == ring::design_2) {
+                of_default = fmt::format("{:.2f}", standing.share);
             }
         }
-        progress.told(fmt::format("{}: {}, {}", load_words(load), name_of(ranked.front()),
-                                  figure_words(load, best)));
-        table.add_row({load_words(load), name_of(ranked.front()), figure_words(load, best),
+        table.add_row({load_words(load), name_of(*ranked.front().racer), figure_words(load, best),
                        of_default});
     }
-    progress.over();
     const flow::Profile profile{std::move(origin), std::move(lines)};
     profile.save(path);
     if (options.json.wanted()) options.json.write(profile.text());

@@ -131,7 +131,11 @@ constexpr std::array all_structures{
 };
 
 using Q = PointQuestion;
+constexpr std::size_t large = 1024;
 constexpr std::array all_points{
+    PointRule{[](const Q& q) { return !q.other_hosts && q.load.item_bytes >= large; },
+              "push1/push/push",
+              "Items without marks are laid side by side in whole cache lines."},
     PointRule{[](const Q&) { return true; }, "push1/watermark/push",
               "One WRITE for an item, nothing to ask, and credit comes by itself."},
 };
