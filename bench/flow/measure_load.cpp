@@ -109,8 +109,8 @@ class Producing {
             if (start - begin > length && samples.size() >= least) break;
             for (std::uint32_t i = 0; i != load_.burst; ++i) put(pair_, end_, next_++);
             wait_until_taken(taken, start);
-            const auto took = static_cast<std::int64_t>(
-                taken.at.load(std::memory_order_relaxed) - start);
+            const auto took =
+                static_cast<std::int64_t>(taken.at.load(std::memory_order_relaxed) - start);
             if (is_warm) samples.push_back(static_cast<double>(std::max<std::int64_t>(took, 1)));
             // Not in step with anything: 1 to 2 us.
             work(pause_ + pause_ * (count % 7) / 7 + works_ * load_.burst);

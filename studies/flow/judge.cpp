@@ -58,9 +58,9 @@ struct JudgedAdvice {
 };
 
 double share_of(const std::vector<Standing>& ranked, ring::Design design) {
-    const auto found = std::find_if(
-        ranked.begin(), ranked.end(),
-        [&](const Standing& standing) { return standing.racer->design.design == design; });
+    const auto found = std::find_if(ranked.begin(), ranked.end(), [&](const Standing& standing) {
+        return standing.racer->design.design == design;
+    });
     return found == ranked.end() ? 0 : found->share;
 }
 
@@ -87,9 +87,8 @@ JudgedAdvice judge_one(const Workload& workload, const flow::Profile& profile, R
 }
 
 std::string best_words(const JudgedAdvice& judged) {
-    return judged.workload.load.burst == 0
-               ? humane(judged.best_figure) + " items/s"
-               : fmt::format("{} us", humane(judged.best_figure / 1e3));
+    return judged.workload.load.burst == 0 ? humane(judged.best_figure) + " items/s"
+                                           : fmt::format("{} us", humane(judged.best_figure / 1e3));
 }
 
 nlohmann::json json_of(const JudgedAdvice& judged) {
@@ -176,28 +175,28 @@ int judge(const TuneOptions& options) {
         good_by_rules += judged.share_by_rules >= enough ? 1 : 0;
         good_by_default += judged.share_of_default >= enough ? 1 : 0;
         const auto& load = workloads[i].load;
-        table.add_row({fmt::format("{} B, burst {}, works {}/{} ns{}", workloads[i].wanted.item_bytes,
-                                   load.burst, load.producer_works.count(),
-                                   load.consumer_works.count(),
-                                   workloads[i].wanted.spare_core ? ", mover" : ""),
-                       judged.best, best_words(judged), judged.advised,
-                       fmt::format("{:.2f}", judged.share), judged.by_rules,
-                       fmt::format("{:.2f}", judged.share_by_rules),
-                       fmt::format("{:.2f}", judged.share_of_default)});
+        table.add_row(
+            {fmt::format("{} B, burst {}, works {}/{} ns{}", workloads[i].wanted.item_bytes,
+                         load.burst, load.producer_works.count(), load.consumer_works.count(),
+                         workloads[i].wanted.spare_core ? ", mover" : ""),
+             judged.best, best_words(judged), judged.advised, fmt::format("{:.2f}", judged.share),
+             judged.by_rules, fmt::format("{:.2f}", judged.share_by_rules),
+             fmt::format("{:.2f}", judged.share_of_default)});
         list.push_back(json_of(judged));
     }
     progress.over();
     const auto count = static_cast<int>(workloads.size());
     if (options.json.wanted()) {
-        options.json.write(nlohmann::json{{"seed", seed},
-                                          {"machine", describe_machine()},
-                                          {"device", origin.device},
-                                          {"mode", origin.mode},
-                                          {"enough", enough},
-                                          {"good", good},
-                                          {"good_by_rules", good_by_rules},
-                                          {"workloads", std::move(list)}}
-                               .dump(1));
+        options.json.write(nlohmann::json{
+            {"seed", seed},
+            {"machine", describe_machine()},
+            {"device", origin.device},
+            {"mode", origin.mode},
+            {"enough", enough},
+            {"good", good},
+            {"good_by_rules", good_by_rules},
+            {"workloads",
+             std::move(list)}}.dump(1));
     }
     if (!options.json.in_place_of_lines()) {
         fmt::print(

@@ -7,7 +7,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
+#include <filesystem>
 #include <string>
+#include <system_error>
 #include <utility>
 
 #include <fmt/chrono.h>
@@ -27,7 +29,8 @@ namespace millrace::bench {
 namespace {
 
 std::string figure_words(const flow::Load& load, double figure) {
-    return load.burst == 0 ? humane(figure) + " items/s" : fmt::format("{} us", humane(figure / 1e3));
+    return load.burst == 0 ? humane(figure) + " items/s"
+                           : fmt::format("{} us", humane(figure / 1e3));
 }
 
 std::string load_words(const flow::Load& load) {
@@ -55,6 +58,15 @@ bool stores(const flow::ProfileOrigin& where) {
     return measure_stream(chosen).producer_requests < 0.5;
 }
 
+/// Before time goes into measuring. The former profile stays until this one is measured.
+void check_profile_can_be_written(const std::string& path) {
+    std::error_code ignored;  // what hinders is said below
+    std::filesystem::create_directories(std::filesystem::path{path}.parent_path(), ignored);
+    const std::string unfinished = path + ".unfinished";
+    tools::check_writable(unfinished, "write a profile of flow structures");
+    (void)std::remove(unfinished.c_str());
+}
+
 /// A profile keeps what is not far behind, and the default point to compare with.
 bool is_worth_a_line(const Standing& standing) {
     return standing.share > 0.5 || standing.racer->design.design == ring::design_2;
@@ -72,8 +84,8 @@ void run_all(std::vector<Race>& races, const std::vector<flow::Load>& loads) {
     std::size_t step = 0;
     for (int round = 0; round != rounds; ++round) {
         for (std::size_t i = 0; i != races.size(); ++i) {
-            progress.before(step++, fmt::format("round {} of {}, {}", round + 1, rounds,
-                                                load_words(loads[i])));
+            progress.before(
+                step++, fmt::format("round {} of {}, {}", round + 1, rounds, load_words(loads[i])));
             races[i].run_round();
         }
     }
@@ -136,6 +148,7 @@ int tune(const TuneOptions& options) {
     const std::string path = options.output.empty()
                                  ? flow::Profile::default_path(origin.device, origin.mode)
                                  : options.output;
+    check_profile_can_be_written(path);
     origin.is_stored = stores(origin);
     const std::vector<flow::Load> loads = loads_to_measure(options.quick);
     std::vector<Race> races;
@@ -180,8 +193,8 @@ int tune(const TuneOptions& options) {
     if (options.json.in_place_of_lines()) return 0;
     fmt::print("{}\n{}{}, {}: {} lines, written to {}\n", measured_where, table.text(),
                profile.origin().device,
-               profile.origin().is_stored ? "items stored" : "items posted",
-               profile.lines().size(), path);
+               profile.origin().is_stored ? "items stored" : "items posted", profile.lines().size(),
+               path);
     return 0;
 }
 

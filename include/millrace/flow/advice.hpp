@@ -37,20 +37,20 @@ namespace millrace::flow {
 
 /// A row of the table of docs/structures.md.
 enum class Structure : std::uint8_t {
-    queue,           ///< Producer, Consumer
-    fan_in,          ///< N-1: FanIn
-    merge,           ///< N-1 in one order: Merge
-    fan_out,         ///< 1-N, shared: FanOut
-    shuffle,         ///< M-N by key: FanOut at each producer, FanIn at each consumer
-    keyed_shuffle,   ///< the same, while consumers join and leave: KeyedFanOut, KeyedFanIn
-    replication,     ///< everything to everyone: Replicator
-    priorities,      ///< PriorityProducer, FanIn with levels
-    reduction,       ///< flow::reduce, flow::take_last at the consumer
-    aggregation,     ///< AggregatingProducer
-    windows,         ///< WindowedProducer
-    conflation,      ///< ConflatingProducer
-    latest,          ///< LatestWriter, LatestReader
-    log,             ///< Log, LogReader
+    queue,          ///< Producer, Consumer
+    fan_in,         ///< N-1: FanIn
+    merge,          ///< N-1 in one order: Merge
+    fan_out,        ///< 1-N, shared: FanOut
+    shuffle,        ///< M-N by key: FanOut at each producer, FanIn at each consumer
+    keyed_shuffle,  ///< the same, while consumers join and leave: KeyedFanOut, KeyedFanIn
+    replication,    ///< everything to everyone: Replicator
+    priorities,     ///< PriorityProducer, FanIn with levels
+    reduction,      ///< flow::reduce, flow::take_last at the consumer
+    aggregation,    ///< AggregatingProducer
+    windows,        ///< WindowedProducer
+    conflation,     ///< ConflatingProducer
+    latest,         ///< LatestWriter, LatestReader
+    log,            ///< Log, LogReader
 };
 [[nodiscard]] std::string_view name_of(Structure structure) noexcept;
 

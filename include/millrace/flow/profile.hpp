@@ -63,7 +63,7 @@ struct ProfileOrigin {
 class Profile {
   public:
     /// Of the format. A file of another version is refused.
-    static constexpr int version = 1;
+    static constexpr std::uint32_t version = 1;
 
     /// Throws Error (invalid_argument): there is no line, or one that no measurement gives.
     Profile(ProfileOrigin origin, std::vector<ProfileLine> lines);

@@ -1,4 +1,5 @@
-// What a program knows of what it wants to send. flow::choose (advice.hpp) answers with a structure.
+// What a program knows of what it wants to send. flow::choose (advice.hpp) answers with a
+// structure.
 //
 //     const flow::Requirements wanted{.item_bytes = sizeof(Order), .producers = 8, .burst = 1};
 #pragma once

@@ -51,7 +51,8 @@ void name_ends(const Requirements& wanted, Advice& advice) {
                 advice.producer = "Log<Item>";
             } else {
                 advice.producer = "Producer<Item, D>";
-                advice.between = fmt::format("{}, Log<Item>", advice.consumer = receiver_of(wanted));
+                advice.between =
+                    fmt::format("{}, Log<Item>", advice.consumer = receiver_of(wanted));
                 advice.consumer = "LogReader<Item>";
             }
             break;
@@ -62,7 +63,9 @@ void name_ends(const Requirements& wanted, Advice& advice) {
         case Structure::aggregation:
             advice.producer = fmt::format("AggregatingProducer<{}>", sender);
             break;
-        case Structure::windows: advice.producer = fmt::format("WindowedProducer<{}>", sender); break;
+        case Structure::windows:
+            advice.producer = fmt::format("WindowedProducer<{}>", sender);
+            break;
         case Structure::conflation:
             advice.producer = fmt::format("ConflatingProducer<{}, KeyOf>", sender);
             break;
@@ -162,8 +165,8 @@ Advice choose_with(const Requirements& wanted, const Profile* profile) {
             rings, rings == 1 ? "" : "s", *advice.options.ring.capacity));
     }
     advice.design = named.design;
-    advice.reasons.push_back(fmt::format(
-        "{}: {}", ring::to_string(named.design, advice.options.ring.batch), reason));
+    advice.reasons.push_back(
+        fmt::format("{}: {}", ring::to_string(named.design, advice.options.ring.batch), reason));
     if (named.design.batching == ring::Batching::fixed) {
         advice.reasons.emplace_back(
             "The last items of a fixed batch wait for flush: call it before a pause.");
@@ -225,8 +228,8 @@ Advice choose(const Requirements& wanted, const Profile& profile) {
 }
 
 std::string Advice::text() const {
-    std::string text = fmt::format("structure  {}\nproducer   flow::{}\n", name_of(structure),
-                                   producer);
+    std::string text =
+        fmt::format("structure  {}\nproducer   flow::{}\n", name_of(structure), producer);
     if (!between.empty()) text += fmt::format("between    flow::{}\n", between);
     text += fmt::format("consumer   flow::{}\n", consumer);
     if (design.has_value()) {
@@ -242,9 +245,8 @@ std::string Advice::text() const {
 }
 
 std::string Advice::json() const {
-    nlohmann::ordered_json document{{"structure", name_of(structure)},
-                                    {"producer", producer},
-                                    {"consumer", consumer}};
+    nlohmann::ordered_json document{
+        {"structure", name_of(structure)}, {"producer", producer}, {"consumer", consumer}};
     if (!between.empty()) document["between"] = between;
     if (design.has_value()) {
         document["design"] = ring::to_string(*design);

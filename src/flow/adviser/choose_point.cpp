@@ -63,10 +63,10 @@ double cost_of(const ProfileLine& line) {
 }
 
 int unlike(const Load& one, const Load& other) {
-    return (one.burst == 0) != (other.burst == 0) ? std::numeric_limits<int>::max()
-                                                  : (one.producer_is_busy != other.producer_is_busy) +
-                                                        (one.consumer_is_busy !=
-                                                         other.consumer_is_busy);
+    return (one.burst == 0) != (other.burst == 0)
+               ? std::numeric_limits<int>::max()
+               : (one.producer_is_busy != other.producer_is_busy) +
+                     (one.consumer_is_busy != other.consumer_is_busy);
 }
 
 bool may_be_taken(const ring::NamedDesign& named, const Load& load, bool spare_core) {
@@ -77,9 +77,10 @@ bool may_be_taken(const ring::NamedDesign& named, const Load& load, bool spare_c
 
 std::string words_of(const Load& load, double cost) {
     const std::string what =
-        load.burst == 0   ? fmt::format("{:.3g} million items a second", 1e3 / cost)
-        : load.burst == 1 ? fmt::format("{:.3g} us until an item is taken", cost / 1e3)
-                          : fmt::format("{:.3g} us until {} items are taken", cost / 1e3, load.burst);
+        load.burst == 0 ? fmt::format("{:.3g} million items a second", 1e3 / cost)
+        : load.burst == 1
+            ? fmt::format("{:.3g} us until an item is taken", cost / 1e3)
+            : fmt::format("{:.3g} us until {} items are taken", cost / 1e3, load.burst);
     return fmt::format("{} of {} B", what, load.item_bytes);
 }
 
@@ -88,7 +89,8 @@ std::string words_of(const Load& load, double cost) {
 PointChoice choose_point(const Profile& profile, const Load& load, bool spare_core) {
     // The lines of the kind of load that is most like this one.
     int least = std::numeric_limits<int>::max();
-    for (const ProfileLine& line : profile.lines()) least = std::min(least, unlike(line.load, load));
+    for (const ProfileLine& line : profile.lines())
+        least = std::min(least, unlike(line.load, load));
     if (least == std::numeric_limits<int>::max()) return {};
     std::vector<const ProfileLine*> lines;
     std::vector<std::size_t> sizes;
@@ -143,7 +145,8 @@ PointChoice choose_point(const Profile& profile, const Load& load, bool spare_co
             if (seen.empty()) continue;
             all_weights += weight;
             for (const Seen& one : seen) {
-                auto& [design, score] = scores[ring::to_string(one.design.design, one.design.batch)];
+                auto& [design, score] =
+                    scores[ring::to_string(one.design.design, one.design.batch)];
                 design = one.design;
                 score.log_ratio += weight * std::log(one.cost / best);
                 score.log_cost += weight * std::log(one.cost);
@@ -166,10 +169,9 @@ PointChoice choose_point(const Profile& profile, const Load& load, bool spare_co
         }
     }
     const double cost = std::exp(chosen->second.log_cost / chosen->second.weight);
-    PointChoice choice{chosen->first,
-                       fmt::format("Measured on {}, {}: {}, the best of {} points",
-                                   profile.origin().device, profile.origin().date,
-                                   words_of(load, cost), scores.size())};
+    PointChoice choice{chosen->first, fmt::format("Measured on {}, {}: {}, the best of {} points",
+                                                  profile.origin().device, profile.origin().date,
+                                                  words_of(load, cost), scores.size())};
     if (chosen != best) choice.reason += ", within 5 % of the very best, which is less simple";
     choice.reason += ".";
     return choice;

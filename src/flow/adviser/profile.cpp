@@ -7,12 +7,15 @@
 #include <cerrno>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <limits>
+#include <stdexcept>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -55,11 +58,23 @@ ProfileOrigin origin_of(const nlohmann::json& document) {
             .date = document.at("date").get<std::string>()};
 }
 
+/// The library of JSON would take true for 1, and -1 for a large number.
+template <class Number>
+Number whole(const nlohmann::json& entry, const char* field) {
+    const nlohmann::json& value = entry.at(field);
+    if (!value.is_number_unsigned() ||
+        value.get<std::uint64_t>() > std::numeric_limits<Number>::max()) {
+        throw std::invalid_argument{
+            fmt::format("{} is {}, where a whole number must be", field, value.dump())};
+    }
+    return value.get<Number>();
+}
+
 std::vector<ProfileLine> lines_of(const nlohmann::json& document) {
     std::vector<ProfileLine> lines;
     for (const nlohmann::json& entry : document.at("loads")) {
-        const Load load{.item_bytes = entry.at("item_bytes").get<std::size_t>(),
-                        .burst = entry.at("burst").get<std::uint32_t>(),
+        const Load load{.item_bytes = whole<std::size_t>(entry, "item_bytes"),
+                        .burst = whole<std::uint32_t>(entry, "burst"),
                         .producer_is_busy = entry.at("producer_busy").get<bool>(),
                         .consumer_is_busy = entry.at("consumer_busy").get<bool>()};
         for (const auto& [name, figure] : entry.at("points").items()) {
@@ -101,7 +116,7 @@ Profile Profile::parse(std::string_view text, const std::string& name) {
     try {
         const auto document = nlohmann::json::parse(text);
         if (document.value("what", "") != kind_of_file) refuse(name, "it is no such profile");
-        if (const int found = document.at("version").get<int>(); found != version) {
+        if (const int found = whole<std::uint32_t>(document, "version"); found != version) {
             throw Error{ErrorCode::version_mismatch, read_it, name,
                         fmt::format("it has version {} of the format, this library reads {}", found,
                                     version),
@@ -165,14 +180,10 @@ std::string Profile::text() const {
         }
         (*found)["points"][ring::to_string(line.design.design, line.design.batch)] = line.figure;
     }
-    const nlohmann::ordered_json document{{"what", kind_of_file},
-                                          {"version", version},
-                                          {"device", origin_.device},
-                                          {"mode", origin_.mode},
-                                          {"stored", origin_.is_stored},
-                                          {"machine", origin_.machine},
-                                          {"date", origin_.date},
-                                          {"loads", std::move(loads)}};
+    const nlohmann::ordered_json document{
+        {"what", kind_of_file}, {"version", version},          {"device", origin_.device},
+        {"mode", origin_.mode}, {"stored", origin_.is_stored}, {"machine", origin_.machine},
+        {"date", origin_.date}, {"loads", std::move(loads)}};
     return document.dump(1) + "\n";
 }
 

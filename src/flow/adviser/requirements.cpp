@@ -59,7 +59,7 @@ std::string to_string(const Requirements& wanted) {
     add(wanted.levels != 1, fmt::format("{} levels", wanted.levels));
     add(wanted.late_readers, "late readers");
     add(wanted.consumers_change, "consumers change");
-    add(true, wanted.burst == 0 ? "never stopping"
+    add(true, wanted.burst == 0   ? "never stopping"
               : wanted.burst == 1 ? "one at a time"
                                   : fmt::format("{} together", wanted.burst));
     add(wanted.aim != usual.aim, fmt::format("for {}", name_of(wanted.aim)));

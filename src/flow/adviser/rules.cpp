@@ -42,19 +42,18 @@ constexpr std::array all_contradictions{
     Contradiction{[](const R& r) { return r.levels > 1 && r.keep != Keep::every; }, "levels",
                   "keep", "what is folded by key is not queued by urgency",
                   "leave one of them out, or give each level a structure of its own"},
-    Contradiction{[](const R& r) { return r.levels > 1 && r.consumers > 1; }, "levels",
-                  "consumers", "a PriorityProducer sends to one FanIn",
+    Contradiction{[](const R& r) { return r.levels > 1 && r.consumers > 1; }, "levels", "consumers",
+                  "a PriorityProducer sends to one FanIn",
                   "give each consumer a PriorityProducer of its own, each with consumers = 1"},
     Contradiction{[](const R& r) { return r.levels > 1 && r.consumers_change; }, "levels",
                   "consumers_change", "a PriorityProducer sends to one FanIn",
                   "leave one of them out"},
-    Contradiction{[](const R& r) {
-                      return r.keep != Keep::every && r.consumers > 1 &&
-                             r.delivery == Delivery::share;
-                  },
-                  "keep", "delivery",
-                  "what items of a key come to would be spread over all consumers",
-                  "choose Delivery::by_key or Delivery::everyone"},
+    Contradiction{
+        [](const R& r) {
+            return r.keep != Keep::every && r.consumers > 1 && r.delivery == Delivery::share;
+        },
+        "keep", "delivery", "what items of a key come to would be spread over all consumers",
+        "choose Delivery::by_key or Delivery::everyone"},
     Contradiction{[](const R& r) {
                       return r.keep == Keep::newest && r.keys == 0 && r.consumers > 1 &&
                              r.delivery == Delivery::by_key;
@@ -69,8 +68,8 @@ constexpr std::array all_contradictions{
                   "a key that moves to another consumer would leave a part of its values behind",
                   "choose Keep::every and fold at the consumers, which hear when a key moves"},
     Contradiction{[](const R& r) {
-                      return r.memory_bytes != 0 && r.memory_bytes / rings_of_an_end(r) <
-                                                        2 * slot_bytes(r.item_bytes);
+                      return r.memory_bytes != 0 &&
+                             r.memory_bytes / rings_of_an_end(r) < 2 * slot_bytes(r.item_bytes);
                   },
                   "memory_bytes", "item_bytes",
                   "each ring at that end, one for each end that it talks to, holds two items",
@@ -81,12 +80,14 @@ constexpr std::array all_structures{
     StructureRule{Structure::log, [](const R& r) { return r.late_readers; },
                   "Readers come late or resume, so what was sent is kept: a Log, which each reader "
                   "reads from where it was, at its own pace."},
-    StructureRule{Structure::priorities, [](const R& r) { return r.levels > 1; },
-                  "Items are of different urgency: each level has a queue of its own, and the FanIn "
-                  "takes nothing from one while a more urgent one has something."},
-    StructureRule{Structure::windows, [](const R& r) { return r.keep == Keep::windows; },
-                  "Only what the values of a window come to is wanted: the producer folds them, and "
-                  "a result travels when its window ends."},
+    StructureRule{
+        Structure::priorities, [](const R& r) { return r.levels > 1; },
+        "Items are of different urgency: each level has a queue of its own, and the FanIn "
+        "takes nothing from one while a more urgent one has something."},
+    StructureRule{
+        Structure::windows, [](const R& r) { return r.keep == Keep::windows; },
+        "Only what the values of a window come to is wanted: the producer folds them, and "
+        "a result travels when its window ends."},
     StructureRule{Structure::aggregation,
                   [](const R& r) { return r.keep == Keep::folded && r.keys != 0; },
                   "Only what the values of each key come to is wanted: the producer folds them "
@@ -102,9 +103,10 @@ constexpr std::array all_structures{
                   [](const R& r) { return r.keep == Keep::newest && r.keys == 0; },
                   "Only the newest item is wanted, and the consumer can take all of them: "
                   "flow::take_last passes over the others."},
-    StructureRule{Structure::conflation, [](const R& r) { return r.keep == Keep::newest; },
-                  "There are many keys, of which only the newest item counts: the producer keeps it "
-                  "back, and overwrites it, while the consumer has no room."},
+    StructureRule{
+        Structure::conflation, [](const R& r) { return r.keep == Keep::newest; },
+        "There are many keys, of which only the newest item counts: the producer keeps it "
+        "back, and overwrites it, while the consumer has no room."},
     StructureRule{Structure::replication,
                   [](const R& r) {
                       return r.delivery == Delivery::everyone &&
@@ -114,15 +116,15 @@ constexpr std::array all_structures{
     StructureRule{Structure::keyed_shuffle, [](const R& r) { return r.consumers_change; },
                   "Consumers join and leave while it runs: a KeyedFanOut moves the keys of those "
                   "that change, and no others, and tells both sides at which item."},
-    StructureRule{Structure::shuffle,
-                  [](const R& r) { return r.consumers > 1 && r.producers > 1; },
+    StructureRule{Structure::shuffle, [](const R& r) { return r.consumers > 1 && r.producers > 1; },
                   "Several producers send to several consumers: each producer has a FanOut, each "
                   "consumer a FanIn, and all say the same of a key."},
     StructureRule{Structure::fan_out, [](const R& r) { return r.consumers > 1; },
                   "Consumers share the items of one producer: a FanOut has a queue to each."},
-    StructureRule{Structure::merge, [](const R& r) { return r.in_order && r.producers > 1; },
-                  "The items of several producers come in one order: a Merge hands out the smallest "
-                  "that is in front, once nothing smaller can come."},
+    StructureRule{
+        Structure::merge, [](const R& r) { return r.in_order && r.producers > 1; },
+        "The items of several producers come in one order: a Merge hands out the smallest "
+        "that is in front, once nothing smaller can come."},
     StructureRule{Structure::fan_in, [](const R& r) { return r.producers > 1; },
                   "Several producers send to one consumer: a FanIn has a ring for each, so that "
                   "none can hold up, or write into, another one's."},
@@ -134,8 +136,7 @@ using Q = PointQuestion;
 constexpr std::size_t large = 1024;
 constexpr std::array all_points{
     PointRule{[](const Q& q) { return !q.other_hosts && q.load.item_bytes >= large; },
-              "push1/push/push",
-              "Items without marks are laid side by side in whole cache lines."},
+              "push1/push/push", "Items without marks are laid side by side in whole cache lines."},
     PointRule{[](const Q&) { return true; }, "push1/watermark/push",
               "One WRITE for an item, nothing to ask, and credit comes by itself."},
 };
@@ -157,8 +158,7 @@ bool fits_latest(const Requirements& wanted) noexcept {
     if (wanted.keys > few_values) return false;
     constexpr std::uint64_t places = 4;
     const std::uint64_t bytes = places * wanted.item_bytes * wanted.keys * wanted.producers;
-    const std::uint64_t most =
-        wanted.memory_bytes != 0 ? wanted.memory_bytes : useful_latest_bytes;
+    const std::uint64_t most = wanted.memory_bytes != 0 ? wanted.memory_bytes : useful_latest_bytes;
     return bytes <= most && wanted.delivery != Delivery::by_key;
 }
 
