@@ -7,6 +7,7 @@
 #include <iterator>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "bench/framework/bars.hpp"
@@ -77,6 +78,8 @@ void add_syntax(CLI::App& program, Action& chosen) {
         ->group("")
         ->callback([&program, &chosen] {
             chosen = [&program] {
+                // A command of `millrace` itself: hidden from those that look at this one's.
+                program.get_subcommand("tune")->group("SUBCOMMANDS");
                 std::puts(tools::to_json(tools::syntax_of(program)).c_str());
                 return 0;
             };
@@ -85,7 +88,7 @@ void add_syntax(CLI::App& program, Action& chosen) {
 
 int run(int argc, char** argv) {
     CLI::App program{"Measure this machine, and Millrace on it"};
-    program.name("millrace bench");
+    program.name(argc > 1 && std::string_view{argv[1]} == "tune" ? "millrace" : "millrace bench");
     program.require_subcommand(1);
     Action chosen;
     add_bars(program, chosen);

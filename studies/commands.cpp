@@ -12,6 +12,7 @@
 #include "bench/ycsb/connections.hpp"
 #include "command_line/numbers.hpp"
 #include "studies/flow/run_flow.hpp"
+#include "studies/flow/tune.hpp"
 #include "studies/framework/study.hpp"
 #include "studies/kv/run_kv.hpp"
 #include "studies/message/run_message.hpp"
@@ -71,6 +72,43 @@ void add_flow(CLI::App& parent, Action& chosen) {
         ->transform(whole_between(100, std::uint64_t{1} << 31))
         ->capture_default_str();
     command->callback([options, &chosen] { chosen = [options] { return run_flow(*options); }; });
+}
+
+/// `millrace tune`, which starts this: among the measurements it is not listed.
+void add_tune(CLI::App& parent, Action& chosen) {
+    auto* command = parent.add_subcommand(
+        "tune",
+        "Measure which points of the design space of flow queues do best on this device, and write "
+        "a profile that flow::choose() takes");
+    command->group("");
+    auto options = std::make_shared<TuneOptions>();
+    command->add_option("--device", options->device, "Name of the device (see millrace devices)");
+    command
+        ->add_option("--mode", options->mode,
+                     "Of the soft device (docs/modes.md). Default: MILLRACE_SOFT_MODE, else fast")
+        ->type_name(tools::mode_words);
+    command
+        ->add_option("--profile", options->output,
+                     "The profile. Default: in the user's cache, where flow::Profile::load() looks")
+        ->type_name("FILE");
+    add_json(*command, options->json);
+    command->add_flag("--quick", options->quick,
+                      "Two loads, each point measured for a millisecond");
+    auto* const judged =
+        command
+            ->add_option("--judge", options->judged,
+                         "In place of that, draw so many workloads, and compare what the profile "
+                         "advises for each with every point. Exit status 1 if one has less than "
+                         "90 % of the best")
+            ->transform(whole_between(1, 1000))
+            ->type_name("NUMBER");
+    command
+        ->add_option("--seed", options->seed, "Of the workloads that are drawn; else a random one")
+        ->transform(whole_between(0, ~std::uint64_t{0}))
+        ->needs(judged);
+    command->callback([options, &chosen] {
+        chosen = [options] { return options->judged ? judge(*options) : tune(*options); };
+    });
 }
 
 /// The options of a study whose figures have their numbers from the work. `repeats`: unless others
@@ -271,6 +309,7 @@ void add_ycsb(CLI::App& parent, Action& chosen) {
 
 void add_studies(CLI::App& program, Action& chosen) {
     add_flow(program, chosen);
+    add_tune(program, chosen);
     add_verbs(program, chosen);
     add_message(program, chosen);
     add_kv(program, chosen);

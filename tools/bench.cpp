@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstddef>
 #include <cstdio>
@@ -51,13 +52,35 @@ std::optional<CommandSyntax> syntax_of_bench() {
     return ::pclose(told) == 0 ? syntax_of_json(text) : std::nullopt;
 }
 
+/// A command of this program that the other one carries out, by words that the other one knows.
+void add_measuring(CLI::App& program, Action& chosen, const char* name, const char* description,
+                   std::vector<std::string> first_words) {
+    auto* command = program.add_subcommand(name, description);
+    command->prefix_command();
+    command->set_help_flag();
+    command->callback([command, first_words = std::move(first_words), &chosen] {
+        std::vector<std::string> words = first_words;
+        for (std::string& word : command->remaining()) words.push_back(std::move(word));
+        chosen = [words = std::move(words)] { return become_bench(words); };
+    });
+}
+
 }  // namespace
 
 CommandSyntax whole_syntax(const CLI::App& program) {
     CommandSyntax whole = syntax_of(program);
     auto bench = syntax_of_bench();
+    if (!bench.has_value()) return whole;
+    const auto tune = std::find_if(bench->commands.begin(), bench->commands.end(),
+                                   [](const CommandSyntax& one) { return one.name == "tune"; });
     for (CommandSyntax& command : whole.commands) {
-        if (!bench.has_value() || command.name != "bench") continue;
+        if (command.name == "tune" && tune != bench->commands.end()) {
+            command.options = tune->options;
+        }
+    }
+    if (tune != bench->commands.end()) bench->commands.erase(tune);
+    for (CommandSyntax& command : whole.commands) {
+        if (command.name != "bench") continue;
         command.options = std::move(bench->options);
         command.commands = std::move(bench->commands);
     }
@@ -65,13 +88,15 @@ CommandSyntax whole_syntax(const CLI::App& program) {
 }
 
 void add_bench(CLI::App& program, Action& chosen) {
-    auto* command = program.add_subcommand(
-        "bench", "Measure this machine, and Millrace on it (see millrace bench --help)");
-    command->prefix_command();
-    command->set_help_flag();
-    command->callback([command, &chosen] {
-        chosen = [arguments = command->remaining()] { return become_bench(arguments); };
-    });
+    add_measuring(program, chosen, "bench",
+                  "Measure this machine, and Millrace on it (see millrace bench --help)", {});
+}
+
+void add_tune(CLI::App& program, Action& chosen) {
+    add_measuring(program, chosen, "tune",
+                  "Measure which points of flow queues do best on this device, for "
+                  "flow::choose() (see millrace tune --help)",
+                  {"tune"});
 }
 
 }  // namespace millrace::tools

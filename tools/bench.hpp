@@ -1,5 +1,5 @@
 // `millrace bench`: what this machine can do at best, and whether Millrace keeps its promises
-// there.
+// there. `millrace tune`: what does best on it. The program of the measurements does both.
 #pragma once
 
 #include "command_line/command.hpp"
@@ -8,8 +8,9 @@
 namespace millrace::tools {
 
 AddCommand add_bench;
+AddCommand add_tune;
 
-/// syntax_of(program) with the words of `millrace bench`, which the program of the measurements
+/// syntax_of(program) with the words of both, which the program of the measurements
 /// tells if it is built.
 [[nodiscard]] CommandSyntax whole_syntax(const CLI::App& program);
 

@@ -19,8 +19,8 @@ namespace {
 
 // In the order of `millrace --help`. A subcommand is added here and nowhere else.
 constexpr AddCommand* commands[] = {
-    add_demo, add_devices, add_doctor, add_cat,        add_perf,   add_kv,
-    add_rpc,  add_soft,    add_bench,  add_completion, add_manual,
+    add_demo, add_devices, add_doctor, add_cat,  add_perf,       add_kv,
+    add_rpc,  add_soft,    add_bench,  add_tune, add_completion, add_manual,
 };
 
 }  // namespace

@@ -105,8 +105,8 @@ const EndMakers* makers_of_size(ring::Design asked) {
 #define MILLRACE_CASE(D) \
     if (design == D) return &makers_of<Size, D>;
     MILLRACE_NAMED_DESIGNS(MILLRACE_CASE)
-    if constexpr (std::find(std::begin(map_sizes), std::end(map_sizes), Size) !=
-                  std::end(map_sizes)) {
+    if constexpr (std::find(std::begin(whole_sizes), std::end(whole_sizes), Size) !=
+                  std::end(whole_sizes)) {
         MILLRACE_EVERY_DESIGN(MILLRACE_CASE)
     }
 #undef MILLRACE_CASE

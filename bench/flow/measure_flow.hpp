@@ -26,6 +26,8 @@ struct FlowCase {
     end::Completions completions = end::Completions::polled;  ///< of the producer
     std::optional<std::uint32_t> batch{};  ///< designs with batching; not given: their default
     std::string mode = "fast";             ///< as MILLRACE_SOFT_MODE has it
+    std::string device = "soft0";
+    ring::Carrier carrier = ring::Carrier::post;  ///< the work measures requests
     std::uint64_t items = std::uint64_t{1} << 20;
     /// A run ends after this time even if it has not moved that many items.
     std::chrono::nanoseconds limit = std::chrono::seconds{30};
@@ -62,6 +64,20 @@ struct StreamResult {
 /// opposite direction, median of the windows. At most `handshakes`. Rings of at most 4 MiB.
 [[nodiscard]] double measure_transfer(const FlowCase& chosen,
                                       std::uint64_t handshakes = std::uint64_t{1} << 17);
+
+/// What a program does around a queue: how its items come, and what else its threads have to do.
+struct FlowLoad {
+    std::uint32_t burst = 0;                     ///< items that come together; 0: they never stop
+    std::chrono::nanoseconds producer_works{0};  ///< for each item
+    std::chrono::nanoseconds consumer_works{0};
+};
+
+/// Items a second, while they never stop, by the median lap of the ring; of bursts, the median's
+/// nanoseconds from the first enqueue until the last item has been taken, where a burst begins
+/// after the one before it was taken. A producer that has nothing else to do helps what it has sent
+/// on its way, by flush; a busy one calls nothing between bursts, unless one is late by a
+/// millisecond.
+[[nodiscard]] double measure_load(const FlowCase& chosen, const FlowLoad& load);
 
 /// The same by raw WRITEs of the same size, each side looking at the last word; written and read in
 /// full, as items are.

@@ -215,7 +215,7 @@ void pace(int socket, const FlowCase& chosen) {
 
 StreamResult measure_stream(const FlowCase& chosen) {
     const EnvironmentScope mode{"MILLRACE_SOFT_MODE", chosen.mode};
-    const EnvironmentScope device{"MILLRACE_DEVICE", "soft0"};
+    const EnvironmentScope device{"MILLRACE_DEVICE", chosen.device};
     const EndMakers& makers = makers_for(chosen);
     StreamResult result;
     run_pair(

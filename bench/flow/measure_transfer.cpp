@@ -149,7 +149,7 @@ class Player {
 double measure_transfer(const FlowCase& asked, std::uint64_t handshakes) {
     const FlowCase chosen = with_small_rings(asked);
     const EnvironmentScope mode{"MILLRACE_SOFT_MODE", chosen.mode};
-    const EnvironmentScope device{"MILLRACE_DEVICE", "soft0"};
+    const EnvironmentScope device{"MILLRACE_DEVICE", chosen.device};
     const EndMakers& makers = makers_for(chosen);
     return run_pair(
         transfer_options(chosen),
@@ -182,7 +182,7 @@ double measure_transfer(const FlowCase& asked, std::uint64_t handshakes) {
 
 double measure_raw_write(const FlowCase& chosen, std::uint64_t handshakes) {
     const EnvironmentScope mode{"MILLRACE_SOFT_MODE", chosen.mode};
-    const EnvironmentScope device{"MILLRACE_DEVICE", "soft0"};
+    const EnvironmentScope device{"MILLRACE_DEVICE", chosen.device};
     const auto deadline = patience_of(chosen);
     connect::LinkOptions options;
     options.service = "bench raw WRITE";

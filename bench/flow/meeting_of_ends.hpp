@@ -27,7 +27,7 @@ namespace millrace::bench {
     options.ring.credit_parts = chosen.credit_parts;
     options.ring.completions = chosen.completions;
     options.ring.batch = chosen.batch;
-    options.ring.carrier = ring::Carrier::post;  // the work measures requests
+    options.ring.carrier = chosen.carrier;
     return options;
 }
 

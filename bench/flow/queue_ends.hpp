@@ -48,10 +48,12 @@ struct EndMakers {
 };
 
 /// Null if that design is not built for that size: designs that no figure names are built for
-/// `map_sizes` only.
+/// `whole_sizes` only.
 [[nodiscard]] const EndMakers* ends_of(ring::Design design, std::size_t item_bytes);
 
 /// Sizes for which all points of the design space are built.
+inline constexpr std::size_t whole_sizes[] = {8, 64, 512, 4096, 16384, 65536};
+/// Those of them that the maps show.
 inline constexpr std::size_t map_sizes[] = {8, 64, 4096, 65536};
 /// Sizes of the work's figures.
 inline constexpr std::size_t figure_sizes[] = {4,    8,    16,   32,   64,    128,   256,  512,
