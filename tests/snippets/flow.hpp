@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "millrace/base/coroutine.hpp"
+#include "millrace/flow/advice.hpp"
 #include "millrace/flow/aggregate.hpp"
 #include "millrace/flow/aggregating.hpp"
 #include "millrace/flow/any.hpp"
@@ -28,6 +29,7 @@
 #include "millrace/flow/merge.hpp"
 #include "millrace/flow/priority.hpp"
 #include "millrace/flow/producer.hpp"
+#include "millrace/flow/profile.hpp"
 #include "millrace/flow/rebalance.hpp"
 #include "millrace/flow/replicate.hpp"
 #include "millrace/flow/shared.hpp"

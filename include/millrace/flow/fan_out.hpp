@@ -21,6 +21,7 @@
 // so. Both are answered by `ok`.
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -44,6 +45,7 @@
 #include "millrace/flow/key_hash.hpp"
 #include "millrace/flow/options.hpp"
 #include "millrace/flow/producer.hpp"
+#include "millrace/flow/room_descriptor.hpp"
 #include "millrace/flow/with_design.hpp"
 #include "millrace/ring/design.hpp"
 
@@ -180,6 +182,8 @@ class FanOut {
         bool is_laid = true;
         const base::Status status = State::put(to(consumer), item, is_laid);
         if (status == base::Status::ok && is_laid) state_->cursor = consumer;
+        if (status == base::Status::full && state_->room.is_used()) [[unlikely]]
+            state_->room.found_full(std::array{to(consumer).descriptor()});
         return status;
     }
     base::Status enqueue_to(std::size_t consumer, Item item, const base::Deadline& deadline) {
@@ -196,6 +200,10 @@ class FanOut {
     base::Status enqueue_keyed(std::uint64_t key, Item item, const base::Deadline& deadline) {
         return enqueue_to(partition_of(key, size()), item, deadline);
     }
+
+    /// For a program's own loop, as Producer's: readable until a try_ call has answered `full`, and
+    /// again when that one is to be made once more.
+    [[nodiscard]] int descriptor() { return state_->room.get(); }
 
     /// Looks after the consumers, by a system call for each: calls that send do it now and then, by
     /// queue; a producer that pauses may want to. Never blocks. How many are there.
@@ -265,13 +273,15 @@ class FanOut {
                 if (status == base::Status::full) {
                     is_full = true;
                     turn_of = at;
-                    if (options.routing == Routing::in_turn) return status;
+                    if (options.routing == Routing::in_turn) break;
                 } else if (status == base::Status::too_large) {
                     return status;
                 } else {
                     leave(at, status);
                 }
             }
+            if (is_full && room.is_used()) [[unlikely]]
+                await_room();
             return is_full ? base::Status::full : is_unwanted ? base::Status::ok : why_last;
         }
         /// `is_laid`: true before; false if a filter has left out what was answered by `ok`.
@@ -292,8 +302,20 @@ class FanOut {
             }
         }
 
+        /// Who is next has no room; or nobody has.
+        [[gnu::cold]] void await_room() {
+            if (options.routing == Routing::in_turn) {
+                return room.found_full(std::array{ends[turn_of].producer.descriptor()});
+            }
+            std::vector<int> descriptors;
+            for (End& end : ends) {
+                if (!end.is_gone) descriptors.push_back(end.producer.descriptor());
+            }
+            room.found_full(descriptors);
+        }
         void leave(std::size_t at, base::Status how) {
             End& end = ends[at];
+            if (room.is_used()) room.forget(end.producer.descriptor());
             why_last = how;
             end.is_gone = true;
             if (end.watched.has_value()) waiter.forget(*end.watched);
@@ -318,6 +340,7 @@ class FanOut {
 
         FanOutOptions options;
         detail::RoomWaiter waiter;
+        detail::RoomDescriptor room{};
         std::vector<End> ends;
         bool is_closing = false;
         std::size_t cursor = static_cast<std::size_t>(-1);  ///< who was served last

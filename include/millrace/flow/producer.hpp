@@ -265,6 +265,8 @@ class Producer : public detail::ProducerEnd<D>, public detail::Factories<Produce
     base::Status claim(T*& place, const base::Deadline& deadline) {
         return this->wait_for_space([&] { return claim(place); }, deadline);
     }
+    /// After a claim that was answered `ok`: so many items have room together with the claimed one.
+    [[nodiscard]] std::uint64_t room() const noexcept { return this->sender_->room() / slot; }
     /// Sends the claimed item. `empty`: there is none, as another call came since the claim and
     /// the place is gone, or nothing was claimed; nothing is sent.
     base::Status commit() noexcept {
