@@ -35,8 +35,9 @@ byte item_of[6], number_of[6];    /* what lies in a place; two places of each me
 byte mark_of[6], marked_by[6];    /* position + 1; 0: none */
 byte attempt[PRODUCERS];          /* position + 1; 0: none */
 bit alive[PRODUCERS], given_up[PRODUCERS], connected[PRODUCERS], copies[PRODUCERS];
+bit swaps[PRODUCERS];             /* its compare-and-swap is between its two steps */
 bit over[PRODUCERS];              /* it has ended */
-bit at_device;                    /* a compare-and-swap is between its two steps */
+bit at_device;                    /* somebody's is */
 byte told[PRODUCERS];             /* the memory that it was told of last, in its own memory */
 chan wire[PRODUCERS] = [1] of { byte, byte }; /* position, number */
 byte next[PRODUCERS];
@@ -48,7 +49,11 @@ byte next[PRODUCERS];
 /* A step of a producer, who may be dead by then. */
 #define step(what) if :: !alive[me] -> goto gone :: atomic { alive[me] -> what } fi
 
+/* What was posted before is done first. */
+#define all_is_done (!by_post || !alive[me] || (len(wire[me]) == 0 && !copies[me]))
+
 inline follow() {
+    all_is_done;
     step(attempt[me] = 0);
     if
     :: !alive[me] || given_up[me] -> goto gone
@@ -68,11 +73,7 @@ proctype Producer(byte me) {
        position >= consumed[memory] + SLOTS -> follow()
     :: alive[me] && number < items &&
        (position < consumed[memory] + SLOTS || wrong(no_room_needed)) ->
-        /* What was posted before is done when the answer comes. */
-        if
-        :: by_post -> (len(wire[me]) == 0 && !copies[me]) || !alive[me]
-        :: !by_post
-        fi;
+        all_is_done;
         if
         :: wrong(attempt_late)
         :: else -> step(attempt[me] = position + 1)
@@ -81,14 +82,21 @@ proctype Producer(byte me) {
         :: by_post ->
             if
             :: !alive[me] -> goto gone
-            :: atomic { alive[me] && !at_device -> at_device = 1; found = tail[memory] }
+            :: alive[me] && !connected[me] -> goto gone
+            :: atomic {
+                alive[me] && connected[me] && !at_device ->
+                at_device = 1;
+                swaps[me] = 1;
+                found = tail[memory]
+               }
             fi;
             atomic {
                 if
                 :: found == position -> tail[memory] = position + 1
                 :: else
                 fi;
-                at_device = 0
+                at_device = 0;
+                swaps[me] = 0
             }
         :: !by_post && !alive[me] -> goto gone
         :: atomic {
@@ -184,7 +192,7 @@ inline look_at_attempt() {
     :: attempt[who] == front + 1 && !alive[who] && !given_up[who] ->
         if
         :: wrong(not_fenced)
-        :: else -> connected[who] = 0; !copies[who]
+        :: else -> connected[who] = 0; !copies[who] && !swaps[who]
         fi
     :: attempt[who] == front + 1 && lives(who) && !wrong(lives_ignored) ->
         if
@@ -193,7 +201,7 @@ inline look_at_attempt() {
             times++;
             given_up[who] = 1;
             connected[who] = 0;
-            !copies[who];
+            !copies[who] && !swaps[who];
             if
             :: wrong(stays_there)
             :: moving && wrong(follower_forgotten)

@@ -68,7 +68,7 @@ struct SharedProducerEnd::State {
     Status say_attempt(std::uint64_t attempt) noexcept;
     /// Says that it tries for nothing, unless it has said so.
     void give_up_attempt() noexcept {
-        if (lost_attempt) (void)say_attempt(0);
+        if (lost_attempt) (void)say_attempt(shared_word(0, home));
         lost_attempt = false;
     }
     /// `ok`: there is room for one item or more behind `position`.
@@ -130,6 +130,7 @@ struct SharedProducerEnd::State {
 
     std::uint64_t tail = 0;  ///< as it was seen last
     std::uint64_t consumed = 0;
+    std::uint64_t home = 0;     ///< the first position of the memory that it lays items in
     bool lost_attempt = false;  ///< it has said what it does not own
     std::uint64_t moved = 0;    ///< moves that it has followed
     std::uint64_t total = 0;
@@ -194,7 +195,7 @@ void SharedProducerEnd::State::meet(const SharedFacts& peer) {
 void SharedProducerEnd::State::turn_to(verbs::RemoteAddress memory, std::uint64_t first) {
     ring_memory = memory;
     ring_here = carrier.map(memory, shape.bytes());
-    consumed = first;
+    home = consumed = first;
     tail = shared_word(0, first);
     if (!stores()) {
         consumed_there = end::CounterPull{
@@ -369,7 +370,9 @@ Status SharedProducerEnd::State::follow() noexcept {
     }
     moved = notice.number;
     ++counts.moves;
-    return Status::ok;
+    // The former memory is not needed any more.
+    const Status said = say_attempt(shared_word(0, home));
+    return said == Status::ok ? said : tell_of(end.lost());
 }
 
 // --- items

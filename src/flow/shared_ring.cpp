@@ -81,8 +81,8 @@ connect::LinkOptions shared_link_options(const SharedOptions& options) {
     }
     return {.service = "shared ring",
             .endpoint = options.endpoint,
-            .max_send_requests = 64,
-            .max_receive_requests = 16,
+            .max_send_requests = 16,
+            .max_receive_requests = 4,
             .max_send_slices = 1,
             .max_inline = 64,
             .remote = verbs::Access::remote_write | verbs::Access::remote_read |
@@ -194,6 +194,7 @@ SharedMember::State::State(connect::Link connected, std::shared_ptr<SharedRing> 
                            .first = target.first,
                            .secret = secret,
                            .patience = static_cast<std::uint64_t>(ring->plan().patience.count())};
+    page().attempt.store(shared_word(0, target.first));
     link.say(connect::bytes_of(mine));
     seat = &*free;
     seat->secret = secret;
@@ -341,6 +342,8 @@ bool SharedRing::is_stuck() noexcept {
     const std::uint64_t now = base::ticks();
     if (now - looked_ < look_ticks_) return false;
     looked_ = now;
+    if (!former_.empty() && !is_moving() && now - resolved_ >= resolve_ticks_) [[unlikely]]
+        drop_former();
     if (!is_moving() && !must_move_) {
         const std::int64_t ahead =
             shared_ahead(body_->tail().load(std::memory_order_acquire), front_);
@@ -444,6 +447,7 @@ bool SharedRing::move() noexcept {
     // No position of the former memory is one of the new.
     const std::uint64_t first = front_ + 4 * shape_.slots + most_shared_claim;
     try {
+        former_.reserve(former_.size() + 1);
         next = make_body(first);
     } catch (const std::exception& error) {
         base::log(base::LogLevel::warn, "flow", "a shared ring cannot move: {}", error.what());
@@ -472,7 +476,17 @@ bool SharedRing::move() noexcept {
 
 void SharedRing::finish_move() noexcept {
     const std::lock_guard lock{mutex_};
+    former_.push_back(std::move(body_));
     begin(std::move(next_));
+}
+
+void SharedRing::drop_former() noexcept {
+    const std::lock_guard lock{mutex_};
+    for (const Seat& seat : seats_) {
+        if (seat.member != nullptr && shared_ahead(seat.member->attempt(), body_->first) < 0)
+            return;
+    }
+    former_.clear();
 }
 
 std::string SharedRing::explain() const {

@@ -33,6 +33,8 @@
 #include "millrace/flow/rebalance.hpp"
 #include "millrace/flow/replicate.hpp"
 #include "millrace/flow/shared.hpp"
+#include "millrace/flow/shared_fan_in.hpp"
+#include "millrace/flow/shared_producer.hpp"
 #include "millrace/flow/windowed.hpp"
 #include "words.hpp"
 

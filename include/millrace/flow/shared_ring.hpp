@@ -2,10 +2,13 @@
 // (shared_fan_in.hpp) is made of it, SharedProducer (shared_producer.hpp) writes into it. Not for
 // use by itself. docs/design/shared-ring.md has the argument.
 //
-//   the ring, one for all                               of each producer, at the consumer
-//     0       tail      | owner 16 | position 48 |        0       WakeUpPage
-//     64      consumed  a PositionWord                    192     attempt   | count 16 | position
-//     48 | 128 …   slots     | item … | padding | mark |
+//   the ring, one for all                       of each producer, at the consumer
+//
+//   0       tail      | owner 16 | position 48 |     0     WakeUpPage
+//
+//   64      consumed  a PositionWord                 192   attempt   | count 16 | position 48 |
+//
+//   128 …   slots     | item … | padding | mark |
 //
 //   word       written by                                   read by
 //   tail       producers, by compare-and-swap               producers, consumer
@@ -56,8 +59,6 @@ struct SharedOptions {
     ring::Carrier carrier = ring::Carrier::automatic;
     /// Producer: told to the consumer (FanInSource::label).
     std::uint32_t label = 0;
-    /// For the statistics page: "flow shared producer <name>".
-    std::string name{};
 };
 
 namespace detail {
@@ -74,7 +75,7 @@ inline constexpr std::uint64_t most_shared_owners = 65'534;
 inline constexpr std::uint64_t most_shared_claim = 1024;
 
 /// Of a tail: the position behind the last place that has an owner, and whose that is. Of an
-/// attempt: the first place, and how many; 0 for none.
+/// attempt: the first place, and how many; or none, and the position that its memory begins with.
 [[nodiscard]] constexpr std::uint64_t shared_word(std::uint64_t upper,
                                                   std::uint64_t position) noexcept {
     return upper << shared_position_bits | (position & shared_position_mask);
@@ -274,6 +275,8 @@ class SharedRing {
     /// From now on producers lay items elsewhere. False: there is no memory for it just now.
     [[gnu::cold]] bool move() noexcept;
     void finish_move() noexcept;
+    /// Where the ring was before, once all producers have followed.
+    [[gnu::cold]] void drop_former() noexcept;
     [[nodiscard]] std::unique_ptr<Body> make_body(std::uint64_t first);
     void begin(std::unique_ptr<Body> body) noexcept;
     [[nodiscard]] bool is_moving() const noexcept { return next_ != nullptr; }
@@ -301,7 +304,8 @@ class SharedRing {
     Plan plan_;
     std::mutex mutex_;  ///< of who comes and goes, and of a move
     std::unique_ptr<Body> body_;
-    std::unique_ptr<Body> next_;   ///< where the ring has moved to, while the rest is taken here
+    std::unique_ptr<Body> next_;  ///< where the ring has moved to, while the rest is taken here
+    std::vector<std::unique_ptr<Body>> former_;
     std::uint64_t drain_end_ = 0;  ///< then: no place of the former memory lies behind
     bool must_move_ = false;
     bool is_waiting_ = false;  ///< for an empty place
