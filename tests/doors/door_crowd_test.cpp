@@ -371,5 +371,52 @@ TEST_P(DoorCrowds, FindsWholeValuesWhereItemsGoAndExpire) {
     EXPECT_GE(found, 3000U);
 }
 
+/// What gives an item its time, on a server that had none to look after before.
+struct Timing {
+    DoorKind door;
+    std::string first;  ///< without a time
+    std::string then;   ///< gives it one
+};
+
+TEST(DoorTimes, AreLookedAfterWhicheverCommandGaveTheFirst) {
+    const std::string set = request_of({"set", "k", "v"});
+    const std::string stored = storing("set k 0 0", "1");
+    const Timing timings[] = {
+        {DoorKind::resp, "PING\r\n", request_of({"set", "k", "v", "px", "1"})},
+        {DoorKind::resp, "PING\r\n", request_of({"psetex", "k", "1", "v"})},
+        {DoorKind::resp, set, request_of({"getex", "k", "px", "1"})},
+        {DoorKind::resp, set, request_of({"pexpire", "k", "50"})},
+        {DoorKind::memcached, "mn\r\n", storing("set k 0 1", "1")},
+        {DoorKind::memcached, "mn\r\n", "ms k 1 T1\r\n1\r\n"},
+        {DoorKind::memcached, "mn\r\n", "mg k N1\r\n"},
+        {DoorKind::memcached, "mn\r\n", "ma k N1\r\n"},
+        {DoorKind::memcached, stored, "touch k 1\r\n"},
+        {DoorKind::memcached, stored, "gat 1 k\r\n"},
+        {DoorKind::memcached, stored, "mg k T1\r\n"},
+        {DoorKind::memcached, stored, "ma k T1\r\n"},
+        {DoorKind::memcached, stored, "md k I T1\r\n"},
+    };
+    // All at once, as a second is the shortest time that memcached has.
+    std::vector<std::unique_ptr<DoorServing>> servers;
+    for (const Timing& timing : timings) {
+        ServerOptions options;
+        options.store.memory_bytes = least_memory;
+        options.sweep_period = milliseconds{20};
+        servers.push_back(std::make_unique<DoorServing>(options));
+        DoorClient client{servers.back()->path(timing.door)};
+        ASSERT_TRUE(client.send(timing.first + timing.then));
+        ASSERT_TRUE(client.has_more(static_cast<int>(test::patience.count())));
+    }
+    const auto deadline = in_time();
+    for (std::size_t i = 0; i < servers.size(); ++i) {
+        // Nobody asks for it.
+        const auto expired = [&] { return servers[i]->server().store().stats().expired; };
+        while (expired() == 0 && !deadline.expired()) {
+            std::this_thread::sleep_for(milliseconds{1});
+        }
+        EXPECT_EQ(expired(), 1U) << timings[i].first << timings[i].then;
+    }
+}
+
 }  // namespace
 }  // namespace millrace::kv

@@ -441,6 +441,8 @@ TEST_F(SaidByMemcached, OfWhatIsInvalidAndWonBySomebody) {
     expect_same("md k I T30000\r\n");
     expect_same("mg k v t f\r\n");  // W
     expect_same("mg k v t f\r\n");  // Z
+    expect_same("md k I T30000\r\n");
+    expect_same("mg k v t f\r\n");  // W: who was to make it anew did not in time
     expect_same("touch k 90000\r\n");
     expect_same("mg k v t\r\n");
     expect_same("ms k 3 I C1\r\nold\r\n");
@@ -488,6 +490,13 @@ TEST_F(SaidByMemcached, OfOpaqueTokens) {
 TEST_F(SaidByMemcached, OfLinesWithManyWords) {
     expect_same("mg none a b c d e f g h i j k l m n o p q r s\r\n");
     expect_same("ms k 1 a b c d e f g h i j k l m n o p q r s\r\n");
+    // Nineteen words are few enough, twenty are not: and no data follow these.
+    for (const char* flags :
+         {" q k O1 T0 F1 I MS a d e f g h i j l", " q k O1 T0 F1 I MS a d e f g h i j l m",
+          " q k O1 T0 F1 I MS a d e f g h i j l m n"}) {
+        expect_same("ms k 1" + std::string{flags} + "\r\nx\r\n");
+        expect_same("mg k" + std::string{flags} + " n\r\n");
+    }
     std::string keys;
     for (int i = 0; i < 2000; ++i) keys += " key" + std::to_string(i);
     expect_same(storing("set key1999 0 0", "x"));

@@ -261,6 +261,22 @@ TEST(RespDoor, ClosesWhoDoesNotReadWhereAllHoldTooMuch) {
     EXPECT_EQ(other.ask({"ping"}), "+PONG\r\n");
 }
 
+TEST(RespDoor, HoldsNothingOfTransactionsThatHaveEnded) {
+    ServerOptions options;
+    options.doors.max_held_bytes = std::size_t{4} << 20;
+    DoorServing serving{options};
+    RawClient client{serving};
+    const Words set{"set", "k", std::string(200'000, 'v')};
+    for (const char* const end : {"exec", "discard", "reset"}) {
+        for (int i = 0; i < 30; ++i) {
+            ASSERT_EQ(client.ask({"multi"}), "+OK\r\n") << end << ' ' << i;
+            ASSERT_EQ(client.ask(set), "+QUEUED\r\n") << end << ' ' << i;
+            ASSERT_NE(client.ask({end}), "") << end << ' ' << i;
+        }
+    }
+    EXPECT_EQ(serving.server().door_stats(DoorKind::resp).greedy, 0U);
+}
+
 TEST(RespDoor, TakesAtMostSoManyConnections) {
     ServerOptions options;
     options.doors.max_connections = 2;
