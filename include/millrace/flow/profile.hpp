@@ -105,7 +105,9 @@ struct PointChoice {
 };
 
 /// The best point for that load among those measured, between sizes and bursts as logarithms have
-/// it; of points within 5 % of the best, the simplest. `spare_core`: points with a data mover, too.
-[[nodiscard]] PointChoice choose_point(const Profile& profile, const Load& load, bool spare_core);
+/// it; of points within 5 % of the best, `usual` if it is one, else the simplest. `spare_core`:
+/// points with a data mover, too. Without a reason: the profile knows no such load.
+[[nodiscard]] PointChoice choose_point(const Profile& profile, const Load& load, bool spare_core,
+                                       ring::Design usual = ring::design_2);
 
 }  // namespace millrace::flow

@@ -130,14 +130,19 @@ Advice choose_with(const Requirements& wanted, const Profile* profile) {
     if (!has_queues) return advice;
 
     const Load load = load_of(wanted);
-    ring::NamedDesign named;
-    std::string reason;
+    const detail::PointQuestion question{load, wanted.other_hosts, wanted.spare_core};
+    const auto rules = detail::point_rules();
+    const auto rule = std::find_if(rules.begin(), rules.end(), [&](const detail::PointRule& one) {
+        return one.holds(question);
+    });
+    ring::NamedDesign named = ring::parse_design(rule->design);
+    std::string reason = rule->reason;
     if (profile != nullptr && wanted.other_hosts && profile->origin().is_stored) {
         advice.reasons.push_back(fmt::format(
             "The profile of {} says nothing of other hosts: items were stored on this one.",
             profile->origin().device));
     } else if (profile != nullptr) {
-        PointChoice choice = choose_point(*profile, load, wanted.spare_core);
+        PointChoice choice = choose_point(*profile, load, wanted.spare_core, named.design);
         if (!choice.reason.empty()) {
             named = choice.design;
             reason = std::move(choice.reason);
@@ -146,15 +151,6 @@ Advice choose_with(const Requirements& wanted, const Profile* profile) {
         } else {
             advice.reasons.push_back(fmt::format("The profile of {} knows no load like this one.",
                                                  profile->origin().device));
-        }
-    }
-    if (reason.empty()) {
-        const detail::PointQuestion question{load, wanted.other_hosts, wanted.spare_core};
-        for (const detail::PointRule& rule : detail::point_rules()) {
-            if (!rule.holds(question)) continue;
-            named = ring::parse_design(rule.design);
-            reason = rule.reason;
-            break;
         }
     }
     advice.options = options_for(wanted, named);

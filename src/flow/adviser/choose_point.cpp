@@ -7,6 +7,7 @@
 #include <limits>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -86,7 +87,8 @@ std::string words_of(const Load& load, double cost) {
 
 }  // namespace
 
-PointChoice choose_point(const Profile& profile, const Load& load, bool spare_core) {
+PointChoice choose_point(const Profile& profile, const Load& load, bool spare_core,
+                         ring::Design usual) {
     // The lines of the kind of load that is most like this one.
     int least = std::numeric_limits<int>::max();
     for (const ProfileLine& line : profile.lines())
@@ -162,9 +164,12 @@ PointChoice choose_point(const Profile& profile, const Load& load, bool spare_co
         if (best == nullptr || score.log_ratio < best->second.log_ratio) best = &entry;
     }
     const auto* chosen = best;
+    const auto rank = [&](const ring::NamedDesign& named) {
+        return std::pair{named.design != usual, complexity(named)};
+    };
     for (const auto& [name, entry] : scores) {
         if (entry.second.log_ratio <= best->second.log_ratio + std::log(alike) &&
-            complexity(entry.first) < complexity(chosen->first)) {
+            rank(entry.first) < rank(chosen->first)) {
             chosen = &entry;
         }
     }
@@ -172,7 +177,7 @@ PointChoice choose_point(const Profile& profile, const Load& load, bool spare_co
     PointChoice choice{chosen->first, fmt::format("Measured on {}, {}: {}, the best of {} points",
                                                   profile.origin().device, profile.origin().date,
                                                   words_of(load, cost), scores.size())};
-    if (chosen != best) choice.reason += ", within 5 % of the very best, which is less simple";
+    if (chosen != best) choice.reason += ", within 5 % of the very best";
     choice.reason += ".";
     return choice;
 }

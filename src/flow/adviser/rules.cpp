@@ -133,12 +133,55 @@ constexpr std::array all_structures{
 };
 
 using Q = PointQuestion;
-constexpr std::size_t large = 1024;
+// Measured: by `millrace tune` on two cores of an AMD EPYC, soft device in mode fast, where items
+// are stored; in minutes in which an item takes 60 ns from one core to the other, and in minutes in
+// which it takes 260 (docs/performance/flow.md, "The adviser"). Over a link: `millrace bench flow
+// --figure map --mode shaped:10g,latency=1us` (docs/performance/work-000-flow.md).
+constexpr std::size_t large = 1024;       // bytes, from which on marks cost more than counters
+constexpr std::size_t very_large = 8192;  // from which on a batch gains nothing
+bool streams(const Q& q) { return q.load.burst == 0; }
 constexpr std::array all_points{
-    PointRule{[](const Q& q) { return !q.other_hosts && q.load.item_bytes >= large; },
-              "push1/push/push", "Items without marks are laid side by side in whole cache lines."},
+    PointRule{[](const Q& q) { return q.other_hosts && streams(q) && q.spare_core; },
+              "push1/watermark/pull+dynamic+mover",
+              "Over a link of 10 Gb/s a data mover fills 86 % of it with items of 64 B, and an "
+              "enqueue takes 0.03 us (work 000, table 6.1, repeated)."},
+    PointRule{[](const Q& q) {
+                  return q.other_hosts && streams(q) && q.load.item_bytes < very_large &&
+                         !q.load.consumer_is_busy;
+              },
+              "push1/watermark/pull+dynamic",
+              "Over a link of 10 Gb/s batches move 8 times as many small items as single ones, and "
+              "the consumer posts nothing (work 000, table 6.1, repeated)."},
+    PointRule{
+        [](const Q& q) { return q.other_hosts && q.load.consumer_is_busy; }, "push1/watermark/pull",
+        "A consumer that has other work posts nothing and asks for nothing (work 000, section "
+        "6.3; figure 6.8 repeated)."},
+    PointRule{
+        [](const Q& q) { return q.other_hosts; }, "push1/watermark/push",
+        "One WRITE for an item, nothing to ask, and credit comes by itself: an item takes 1.4 "
+        "times a raw WRITE over a link of 10 Gb/s (work 000, figure 6.12, repeated)."},
+    PointRule{
+        [](const Q& q) {
+            return streams(q) && q.load.consumer_is_busy && q.load.item_bytes < large;
+        },
+        "pull/watermark/push+fixed",
+        "A busy consumer fetches what has gathered in one READ, in place of waiting for the "
+        "cache lines of each item: up to 2.3 times the default where lines take long, 0.92 to "
+        "0.96 of the best where they do not."},
+    PointRule{
+        [](const Q& q) {
+            return streams(q) && !q.load.producer_is_busy && q.load.item_bytes < very_large;
+        },
+        "push1/push/push+fixed",
+        "Stored side by side, without marks, and told of by 16: 0.98 to 1 of the best point up "
+        "to 64 B, where the default had 0.54 in minutes when lines took long; at 4 KiB 1.27 "
+        "times what single items reached then."},
+    PointRule{[](const Q& q) { return q.load.item_bytes >= large; }, "push1/push/push",
+              "Without marks, items of whole cache lines are stored side by side: 0.95 to 1 of the "
+              "best point in bursts, of which the default had 0.7 to 0.97 with 4 KiB."},
     PointRule{[](const Q&) { return true; }, "push1/watermark/push",
-              "One WRITE for an item, nothing to ask, and credit comes by itself."},
+              "An item and its mark are one store into the consumer's ring, and nothing is asked: "
+              "0.9 to 1 of the best point for items up to 64 B that come alone or in bursts."},
 };
 
 }  // namespace
