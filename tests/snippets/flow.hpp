@@ -81,6 +81,8 @@ struct Order {
 };
 }  // namespace shop
 
+extern flow::Advice advice;
+extern flow::Requirements wanted;
 extern Item item;
 extern Event event;
 extern Item entry;
@@ -112,4 +114,5 @@ extern connect::Address my_address;
 extern std::vector<connect::Address> addresses;
 void use(const auto& item);
 void use(const auto& item, const auto& label);
+void serve(const auto& end);
 void bill(const Item& item);
