@@ -1,24 +1,26 @@
 #include "millrace/flow/room_descriptor.hpp"
 
 #include <algorithm>
+#include <utility>
+
+#include "millrace/base/error.hpp"
+#include "millrace/base/wait.hpp"
 
 namespace millrace::flow::detail {
 
-int RoomDescriptor::get() {
+int RoomDescriptor::get(int beside) {
     if (hub_ == nullptr) {
-        own_ = std::make_unique<connect::Hub>(
+        hub_ = std::make_unique<connect::Hub>(
             connect::Hub::Options{.wait = base::WaitPolicy::blocking()});
-        hub_ = own_.get();
+        if (beside >= 0) (void)hub_->add(beside, [] {});
     }
-    if (own_ != nullptr) own_->adopt();
-    is_used_ = true;
-    // Whether there is room nobody has looked yet.
+    hub_->adopt();
     if (watched_.empty()) hub_->post([] {});
     return hub_->descriptor();
 }
 
 void RoomDescriptor::found_full(std::span<const int> descriptors) {
-    if (own_ != nullptr) own_->adopt();
+    hub_->adopt();
     std::erase_if(watched_, [&](const Watched& one) {
         if (std::ranges::count(descriptors, one.descriptor) != 0) return false;
         hub_->remove(one.id);
@@ -28,11 +30,12 @@ void RoomDescriptor::found_full(std::span<const int> descriptors) {
         if (std::ranges::count(watched_, descriptor, &Watched::descriptor) != 0) continue;
         watched_.push_back({descriptor, hub_->add(descriptor, [] {})});
     }
-    (void)hub_->turn();  // what get() and forget() have posted
+    hub_->remove(std::exchange(alarm_, {}));
+    (void)hub_->turn();  // what was posted, or was due
 }
 
 void RoomDescriptor::wake_at(base::Clock::time_point time) {
-    if (own_ != nullptr) own_->adopt();
+    hub_->adopt();
     hub_->remove(alarm_);
     alarm_ = hub_->at(time, [] {});
 }
@@ -40,7 +43,7 @@ void RoomDescriptor::wake_at(base::Clock::time_point time) {
 void RoomDescriptor::forget(int descriptor) {
     const auto at = std::ranges::find(watched_, descriptor, &Watched::descriptor);
     if (at == watched_.end()) return;
-    if (own_ != nullptr) own_->adopt();
+    hub_->adopt();
     hub_->remove(at->id);
     watched_.erase(at);
     hub_->post([] {});

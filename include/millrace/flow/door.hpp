@@ -80,6 +80,7 @@ class Door : public OwnersHub {
                           options);
     }
 
+    [[nodiscard]] bool has_listener() const noexcept { return listener_.has_value(); }
     /// Only if somebody may come in.
     [[nodiscard]] Listener& listener() noexcept { return *listener_; }
     [[nodiscard]] const Listener& listener() const noexcept { return *listener_; }

@@ -170,7 +170,8 @@ class Replicator {
     /// again when it is to be made once more, or somebody has come; look_around() takes them in.
     [[nodiscard]] int descriptor() {
         state_->door.require_owner("put into a loop");
-        return state_->room.get();
+        detail::Door& door = state_->door;
+        return state_->room.get(door.has_listener() ? door.hub().descriptor() : -1);
     }
 
     /// Until every item is in the ring of every consumer, and each was found alive after its last.
@@ -228,8 +229,7 @@ class Replicator {
             : options{std::move(chosen)},
               door{"a replicator", address, detail::without_spin(options.queue),
                    options.max_consumers},
-              quorum{options.quorum.value_or(0)},
-              room{door.hub()} {
+              quorum{options.quorum.value_or(0)} {
             if (!options.acceptor.has_value()) return;
             door.accept_beside(
                 *options.acceptor,
@@ -397,7 +397,7 @@ class Replicator {
             meet_newcomers();
             // Their last word comes by no event of the hub's.
             if (room.is_used() && !arriving.empty()) {
-                room.wake_at(base::Clock::now() + std::chrono::milliseconds{1});
+                (void)door.hub().after(std::chrono::milliseconds{1}, [] {});
             }
             look_after(detail::looked_after_at_once);
         }

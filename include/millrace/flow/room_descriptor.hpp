@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "millrace/base/clock.hpp"
+#include "millrace/base/error.hpp"
 #include "millrace/connect/hub.hpp"
 
 namespace millrace::flow::detail {
@@ -15,16 +16,13 @@ namespace millrace::flow::detail {
 /// where that call looked. One thread at a time.
 class RoomDescriptor {
   public:
-    RoomDescriptor() = default;
-    /// In the hub that the owner sleeps in, so that it is readable for what else is due there.
-    explicit RoomDescriptor(connect::Hub& hub) noexcept : hub_{&hub} {}
-
-    /// From now on found_full() is to be called. Throws Error (resource_exhausted).
-    [[nodiscard]] int get();
-    [[nodiscard]] bool is_used() const noexcept { return is_used_; }
+    /// From now on found_full() is to be called. Throws Error (resource_exhausted). `beside`: it is
+    /// readable, too, while that is, which says what else the owner is to look at.
+    [[nodiscard]] int get(int beside = -1);
+    [[nodiscard]] bool is_used() const noexcept { return hub_ != nullptr; }
     /// A call has answered `full`, after it looked at the ends of these descriptors.
     void found_full(std::span<const int> descriptors);
-    /// The call is to be made again at that time, whatever comes until then.
+    /// After found_full(): the call is to be made again at that time, whatever comes until then.
     void wake_at(base::Clock::time_point time);
     /// The end of this one goes, and the call is to be made again.
     void forget(int descriptor);
@@ -35,9 +33,7 @@ class RoomDescriptor {
         connect::Hub::Id id;
     };
 
-    std::unique_ptr<connect::Hub> own_{};
-    connect::Hub* hub_ = nullptr;
-    bool is_used_ = false;
+    std::unique_ptr<connect::Hub> hub_{};
     connect::Hub::Id alarm_{};
     std::vector<Watched> watched_{};
 };
