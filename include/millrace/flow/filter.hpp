@@ -17,9 +17,9 @@
 // is copied to the producer when they are connected: its members are its parameters. By what it
 // returns of an item of T,
 //
-//     bool               it keeps the item or leaves it out
-//     U                  it makes a U of it: the consumer's items are U
-//     std::optional<U>   both
+//   bool               it keeps the item or leaves it out
+//   U                  it makes a U of it: the consumer's items are U
+//   std::optional<U>   both
 //
 // and a span of const bytes stands for an item of Bytes: a part of the item, or of what lives as
 // long. It is called through a const object, in the producer's thread, within calls that enqueue;
