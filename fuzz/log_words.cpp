@@ -79,7 +79,7 @@ void lie_to_the_log(Input& input) {
             require(request.position <= subscription.sent(), "what is acknowledged was sent");
         }
         if (subscription.is_due()) {
-            std::vector<std::byte> frame(LogSubscription::due_bytes());
+            std::vector<std::byte> frame(subscription.due_bytes());
             subscription.say(frame, log.view());
         }
         if (subscription.is_reading() && input.below(2) == 0) {
@@ -166,7 +166,7 @@ void talk_honestly(Input& input) {
             case 0: log.end += input.below(4); break;
             case 1: log.first = std::min(log.end, log.first + input.below(6)); break;
             case 2: {
-                std::vector<std::byte> frame(LogSubscription::due_bytes());
+                std::vector<std::byte> frame(subscription.due_bytes());
                 if (subscription.is_due()) {
                     subscription.say(frame, log.view());
                 } else if (!subscription.is_reading()) {

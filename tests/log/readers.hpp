@@ -79,6 +79,11 @@ auto while_served(Log& log, Call&& call) {
     return calling.get();
 }
 
+template <class T, class Log>
+LogReader<T> join(Log& log, LogReaderOptions options = {}) {
+    return while_served(
+        log, [&] { return LogReader<T>::connect(log.address(), std::move(options), soon()); });
+}
 template <class T>
 LogReader<T> join(Log<T>& log, LogReaderOptions options = {}) {
     return while_served(

@@ -35,6 +35,8 @@
 #include "millrace/base/error.hpp"
 #include "millrace/base/status.hpp"
 #include "millrace/connect/address.hpp"
+#include "millrace/flow/filter.hpp"
+#include "millrace/flow/log_filter.hpp"
 #include "millrace/flow/log_options.hpp"
 #include "millrace/flow/queue_end.hpp"
 #include "millrace/flow/stats.hpp"
@@ -48,7 +50,8 @@ class LogEnd {
   public:
     using Watcher = std::function<void(const LogConsumer& consumer, base::Status how)>;
 
-    LogEnd(const ItemFacts& item, const connect::Address& address, LogOptions options);
+    LogEnd(const ItemFacts& item, const connect::Address& address, LogOptions options,
+           std::vector<LogFilter> filters = {});
     LogEnd(LogEnd&&) noexcept;
     LogEnd& operator=(LogEnd&&) noexcept;
     ~LogEnd();
@@ -148,8 +151,9 @@ class LogBase {
     [[nodiscard]] std::string explain() const { return end_.explain(); }
 
   protected:
-    LogBase(const ItemFacts& item, const connect::Address& address, LogOptions options)
-        : end_{item, address, std::move(options)} {}
+    LogBase(const ItemFacts& item, const connect::Address& address, LogOptions options,
+            std::vector<LogFilter> filters = {})
+        : end_{item, address, std::move(options), std::move(filters)} {}
     LogEnd end_;
 };
 
@@ -192,9 +196,12 @@ class Log : public detail::LogBase {
         return status;
     }
 
+  protected:
+    Log(const connect::Address& address, LogOptions options,
+        std::vector<detail::LogFilter> filters = {})
+        : LogBase{detail::item_facts<T>(), address, std::move(options), std::move(filters)} {}
+
   private:
-    Log(const connect::Address& address, LogOptions options)
-        : LogBase{detail::item_facts<T>(), address, std::move(options)} {}
     static std::span<const std::byte> bytes_of(const T& item) noexcept {
         return std::as_bytes(std::span{&item, 1});
     }
@@ -220,9 +227,26 @@ class Log<Bytes> : public detail::LogBase {
         return end_.read(position, item);
     }
 
+  protected:
+    Log(const connect::Address& address, LogOptions options,
+        std::vector<detail::LogFilter> filters = {})
+        : LogBase{detail::item_facts<Bytes>(), address, std::move(options), std::move(filters)} {}
+};
+
+/// Of items of T, or Bytes, of which each reader may ask for one of these filters
+/// (flow/filter.hpp): LogReaderOptions::queue.filter. Positions stay those of the log, so that a
+/// reader sees gaps; what its filter leaves out needs no acknowledgement. A filter is asked within
+/// calls of this end, anew where a reader resumes.
+template <class T, class... Filters>
+class Log<Filtered<T, Filters...>> : public Log<T> {
+  public:
+    [[nodiscard]] static Log listen(const connect::Address& address, LogOptions options = {}) {
+        return Log{address, std::move(options)};
+    }
+
   private:
     Log(const connect::Address& address, LogOptions options)
-        : LogBase{detail::item_facts<Bytes>(), address, std::move(options)} {}
+        : Log<T>{address, std::move(options), {detail::log_filter<Filters, T>()...}} {}
 };
 
 }  // namespace millrace::flow

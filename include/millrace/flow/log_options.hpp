@@ -69,7 +69,8 @@ struct LogStart {
 };
 
 struct LogReaderOptions {
-    /// As LogOptions::queue.
+    /// As LogOptions::queue. With `queue.filter`, what the log makes of each item
+    /// (flow/filter.hpp).
     Options queue{};
     /// Under which its acknowledgements are kept: 1 to 64 bytes. A reader that comes by a name
     /// which is in use takes the place of the one before. Empty: it acknowledges nothing.
@@ -84,6 +85,8 @@ struct LogConsumer {
     std::string peer{};        ///< "127.0.0.1:41234 (pid 4711 on host)"; empty: it is not there
     std::uint64_t sent = 0;    ///< everything before it is in its ring, or was
     std::uint64_t acknowledged = 0;
+    std::uint64_t bytes = 0;  ///< of frames with items that went to it
+    FilterCounts filter{};    ///< where it has asked for one
 };
 
 struct LogStats {
@@ -105,7 +108,10 @@ struct LogReaderStats {
     std::uint64_t items = 0;
     std::uint64_t frames = 0;  ///< that they came by
     std::uint64_t acknowledgements = 0;
-    std::uint64_t skipped = 0;  ///< items that were no longer kept, and that skip() went past
+    std::uint64_t skipped = 0;   ///< items that were no longer kept, and that skip() went past
+    std::uint64_t left_out = 0;  ///< items that the filter left out
+    std::uint64_t threw = 0;     ///< of these, for which it threw; 1 from the first on, and all of
+                                 ///< them with the next item
 };
 
 }  // namespace millrace::flow

@@ -33,6 +33,7 @@ std::optional<End> try_accept_from(connect::Listener& listener, const Options& o
 Options log_queue_options(const Options& options, LogQueue queue) {
     Options made = options;
     made.gather = 1;
+    made.filter = {};  // the log's own, between history and the queue
     if (made.endpoint == nullptr) made.endpoint = connect::Endpoint::shared();
     if (queue == LogQueue::requests) {
         made.ring.capacity = waiting_requests;
@@ -55,7 +56,7 @@ connect::LinkOptions log_link_options(const Options& options, LogQueue queue) {
 }
 
 LogDoor::LogDoor(const connect::Address& address, const LogOptions& options)
-    : requests_{log_queue_options(without_spin(options.queue), LogQueue::requests)},
+    : requests_{log_queue_options(without_spin(of_producer(options.queue)), LogQueue::requests)},
       items_{log_queue_options(without_spin(options.queue), LogQueue::items)} {
     if (options.max_readers == 0 || options.max_readers > most_readers) {
         throw base::Error{base::ErrorCode::invalid_argument, "make a log",

@@ -6,7 +6,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <optional>
 #include <span>
+#include <string>
 
 #include "log/words.hpp"
 
@@ -14,9 +16,18 @@ namespace millrace::flow::detail {
 
 class LogFollower {
   public:
-    enum class State : std::uint8_t { joining, reading, passed, skipping, refused, displaced };
+    enum class State : std::uint8_t {
+        joining,
+        reading,
+        passed,
+        skipping,
+        refused,
+        displaced,
+        stopped  ///< its filter threw, see text()
+    };
     enum class Heard : std::uint8_t {
         items,   ///< items() are next
+        chosen,  ///< next_chosen() gives them, until there is none
         change,  ///< state() is another one
         wrong,   ///< no log says that; fault() tells what
     };
@@ -39,8 +50,24 @@ class LogFollower {
             items_ = rest;
             return Heard::items;
         }
-        return take_word(word, rest);
+        return word.say == LogSay::chosen ? take_chosen(word, rest) : take_word(word, rest);
     }
+    /// The next item that a filter let pass, with the record that it lies in, and its position.
+    /// None: all were taken, and everything before chosen_end() was looked at; or heard() says
+    /// `wrong` by now.
+    struct Chosen {
+        std::span<const std::byte> item;
+        std::span<const std::byte> record;
+        std::uint64_t position = 0;
+    };
+    [[nodiscard]] std::optional<Chosen> next_chosen() noexcept;
+    [[nodiscard]] std::uint64_t chosen_end() const noexcept { return chosen_.next; }
+    /// Items so far for which the filter threw.
+    [[nodiscard]] std::uint64_t threw() const noexcept { return chosen_.threw; }
+    [[nodiscard]] bool is_wrong() const noexcept { return *fault_ != 0; }
+    /// What the log has said of a filter: why it has none, or what that threw, and where.
+    [[nodiscard]] const std::string& text() const noexcept { return text_; }
+    [[nodiscard]] std::uint64_t thrown_at() const noexcept { return thrown_at_; }
     /// What items lie in the frame that was taken last.
     [[nodiscard]] std::span<const std::byte> items() const noexcept { return items_; }
     /// Everything before it was taken out.
@@ -60,6 +87,8 @@ class LogFollower {
 
   private:
     Heard take_word(const LogWord& word, std::span<const std::byte> rest) noexcept;
+    Heard take_chosen(const LogWord& word, std::span<const std::byte> rest) noexcept;
+    void take_text(std::span<const std::byte> text) noexcept;
     Heard become(State state) noexcept {
         state_ = state;
         return Heard::change;
@@ -76,6 +105,11 @@ class LogFollower {
     std::uint64_t position_ = 0;
     std::uint64_t first_kept_ = 0;
     LogFacts facts_{};
+    LogChosenHead chosen_{};
+    std::uint64_t chosen_begin_ = 0;
+    std::uint64_t chosen_at_ = 0;  ///< the next item is not before it
+    std::uint64_t thrown_at_ = 0;
+    std::string text_;
     const char* fault_ = "";
 };
 

@@ -21,8 +21,9 @@ base::StatisticsPage log_page(const std::string& name) {
                                  "acknowledgements", "passed", "frames", "full", "sleeps"}};
 }
 
-LogEnd::LogEnd(const ItemFacts& item, const connect::Address& address, LogOptions options)
-    : state_{std::make_unique<State>(item, address, std::move(options))} {}
+LogEnd::LogEnd(const ItemFacts& item, const connect::Address& address, LogOptions options,
+               std::vector<LogFilter> filters)
+    : state_{std::make_unique<State>(item, address, std::move(options), std::move(filters))} {}
 LogEnd::LogEnd(LogEnd&&) noexcept = default;
 LogEnd& LogEnd::operator=(LogEnd&&) noexcept = default;
 LogEnd::~LogEnd() = default;

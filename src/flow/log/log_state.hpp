@@ -35,9 +35,11 @@ inline constexpr std::chrono::milliseconds look_for_room{1};
 [[nodiscard]] base::StatisticsPage log_page(const std::string& name);
 
 struct LogEnd::State {
-    State(const ItemFacts& item, const connect::Address& address, LogOptions chosen)
+    State(const ItemFacts& item, const connect::Address& address, LogOptions chosen,
+          std::vector<LogFilter> its_filters)
         : options{std::move(chosen)},
-          store{log_shape_of(item), options},
+          filters{std::move(its_filters)},
+          store{log_shape_of(item), options, filters.empty() ? 0 : sizeof(LogChosenHead)},
           door{address, options},
           page{log_page(options.queue.name)},
           spin_ticks{base::ticks_in(options.queue.wait.spin)} {}
@@ -73,7 +75,7 @@ struct LogEnd::State {
         const auto found =
             std::ranges::find(sessions, crew, [](const auto& one) { return one->crew(); });
         if (crew != 0 && found != sessions.end()) return **found;
-        sessions.push_back(std::make_unique<LogSession>(crew));
+        sessions.push_back(std::make_unique<LogSession>(crew, filters));
         return *sessions.back();
     }
     void join(LogSession& session) {
@@ -282,6 +284,9 @@ struct LogEnd::State {
         Status status = session.send(store, frames_of_turn).status;
         if (status == Status::ok) {
             if (!session.has_all) return false;
+            status = session.tell_position();
+        }
+        if (status == Status::ok) {
             status = session.items->close(Deadline::now());
         }
         if (status == Status::full || status == Status::timed_out) return false;
@@ -340,6 +345,7 @@ struct LogEnd::State {
     }
 
     LogOptions options;
+    const std::vector<LogFilter> filters;
     LogStore store;
     LogDoor door;
     std::vector<std::unique_ptr<LogSession>> sessions;

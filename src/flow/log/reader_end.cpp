@@ -57,6 +57,8 @@ std::pair<std::string, std::string> words_of(LogRefusal refusal, std::uint64_t e
         case LogRefusal::full_book:
             return {"it knows as many names as it can keep acknowledgements of",
                     "call Log::forget() for names that will not come again"};
+        case LogRefusal::other_filter:
+            return {{}, "ask for one of these, or add that one to the log's flow::Filtered"};
         case LogRefusal::none: break;
     }
     return {"it did not say why", "use the same version of the library at both ends"};
@@ -89,13 +91,17 @@ struct LogReaderEnd::State {
         items.reset();
         requests.reset();
         follower = LogFollower{log_shape_of(item)};
-        has_frame = false;
+        has_frame = has_chosen = false;
         ended = Status::ok;
         why.clear();
         const std::uint64_t crew = base::random_bits() | 1;
         requests.emplace(connect_queue<Requests>(LogQueue::requests, crew, deadline));
         items.emplace(connect_queue<Items>(LogQueue::items, crew, deadline));
 
+        Status status = Status::ok;
+        if (!options.queue.filter.is_none()) {
+            status = requests->enqueue(request_of(options.queue.filter.asked()), deadline);
+        }
         LogRequest request;
         request.ask = static_cast<std::uint32_t>(LogAsk::join);
         request.from = static_cast<std::uint32_t>(from.at);
@@ -109,7 +115,7 @@ struct LogReaderEnd::State {
         request.item_name = shape.item_name;
         request.name_length = static_cast<std::uint32_t>(options.name.size());
         options.name.copy(request.name, sizeof request.name);
-        Status status = requests->enqueue(request, deadline);
+        if (status == Status::ok) status = requests->enqueue(request, deadline);
         while (status == Status::ok && follower.state() == LogFollower::State::joining) {
             status = hear(deadline.no_later_than(base::Clock::now() + look_for_requests));
             // A log that was killed and begins anew between the two queues has one of them alone.
@@ -119,6 +125,17 @@ struct LogReaderEnd::State {
             fail_to_join(status);
         }
     }
+    static LogRequest request_of(const ring::FilterAsked& filter) noexcept {
+        LogRequest request;
+        request.ask = static_cast<std::uint32_t>(LogAsk::filter);
+        request.from =
+            static_cast<std::uint32_t>(filter.stops ? WhenThrown::stop : WhenThrown::skip);
+        request.item_name = filter.name_hash;
+        request.item_alignment = filter.alignment;
+        request.name_length = static_cast<std::uint32_t>(filter.object.size());
+        std::memcpy(request.name, filter.object.data(), filter.object.size());
+        return request;
+    }
     /// `ok`: the log takes requests, as far as is known.
     [[nodiscard]] Status alive() noexcept {
         const Status status = requests->look_around();
@@ -126,7 +143,15 @@ struct LogReaderEnd::State {
     }
     [[noreturn]] void fail_to_join(Status status) const {
         if (follower.state() == LogFollower::State::refused) {
-            const auto [cause, remedy] = words_of(follower.refusal(), follower.first_kept());
+            auto [cause, remedy] = words_of(follower.refusal(), follower.first_kept());
+            if (follower.refusal() == LogRefusal::other_filter) {
+                cause = fmt::format("it was asked for the filter '{}': {}",
+                                    options.queue.filter.name(), follower.text());
+            } else if (follower.refusal() == LogRefusal::other_items &&
+                       !options.queue.filter.is_none()) {
+                cause = fmt::format("what the filter '{}' makes of its items is another type",
+                                    options.queue.filter.name());
+            }
             throw base::Error{base::ErrorCode::refused, attempt_join, items->peer(), cause, remedy};
         }
         if (status == Status::timed_out || status == Status::cancelled) {
@@ -165,7 +190,16 @@ struct LogReaderEnd::State {
     template <class Hear>
     Status look(Run& run, const Hear& hear_next) {
         for (;;) {
+            if (has_chosen) {
+                if (take_chosen(run)) return Status::ok;
+                if (ended != Status::ok) return ended;
+            }
             switch (follower.state()) {
+                case LogFollower::State::stopped:
+                    why = fmt::format("the filter '{}' threw for the item at {}: {}",
+                                      options.queue.filter.name(), follower.thrown_at(),
+                                      follower.text());
+                    return ended = Status::peer_lost;
                 case LogFollower::State::passed: return Status::full;
                 case LogFollower::State::displaced:
                     why = "another reader has come by the name " + options.name;
@@ -177,6 +211,11 @@ struct LogReaderEnd::State {
             follower.move_to(run.position);
             const Status status = hear_next();
             if (status != Status::ok) return status;
+            if (heard == LogFollower::Heard::chosen) {
+                ++counts.frames;
+                has_chosen = true;
+                continue;
+            }
             if (heard == LogFollower::Heard::items) {
                 ++counts.frames;
                 run.at = follower.items().data();
@@ -189,6 +228,23 @@ struct LogReaderEnd::State {
                 run.position = follower.position();
             }
         }
+    }
+    /// One of the items that a filter let pass. False: none is left, and run begins behind them.
+    bool take_chosen(Run& run) noexcept {
+        const auto chosen = follower.next_chosen();
+        if (follower.is_wrong()) {
+            (void)distrust(follower.fault());
+            return false;
+        }
+        const std::uint64_t position = chosen ? chosen->position : follower.chosen_end();
+        counts.left_out += position - run.position;
+        run.position = position;
+        has_chosen = chosen.has_value();
+        if (!has_chosen) return false;
+        const std::span<const std::byte> bytes = item.size == 0 ? chosen->record : chosen->item;
+        run.at = bytes.data();
+        run.end = run.at + bytes.size();
+        return true;
     }
     // ---- asking
 
@@ -225,7 +281,8 @@ struct LogReaderEnd::State {
     std::optional<Requests> requests;
     std::optional<Items> items;
     LogFollower follower{LogShape{}};
-    bool has_frame = false;  ///< the last one is not released yet
+    bool has_frame = false;   ///< the last one is not released yet
+    bool has_chosen = false;  ///< items of that one are left, or how far it goes
     LogFollower::Heard heard{};
     Status ended = Status::ok;
     std::string why;
@@ -358,7 +415,8 @@ std::string LogReaderEnd::failure() const { return state_->failure(); }
 
 LogReaderStats LogReaderEnd::stats() const noexcept {
     LogReaderStats stats = state_->counts;
-    stats.items = run_.position - state_->began - stats.skipped;
+    stats.items = run_.position - state_->began - stats.skipped - stats.left_out;
+    stats.threw = state_->follower.threw();
     return stats;
 }
 
@@ -367,11 +425,17 @@ std::string LogReaderEnd::explain() const {
     return fmt::format(
         "reader of the log at {}{}: at {} of the sequence {:016x}, taken up again {} times\n"
         "per item: 1 copy out of the ring; an acknowledgement is an item of a queue of its own\n"
+        "{}"
         "the items' queue: {}",
         state.address.to_string(),
         state.options.name.empty() ? std::string{}
                                    : fmt::format(" by the name '{}'", state.options.name),
-        run_.position, state.epoch.sequence, state.epoch.number, state.items->explain());
+        run_.position, state.epoch.sequence, state.epoch.number,
+        state.options.queue.filter.is_none()
+            ? std::string{}
+            : fmt::format("filter: '{}', which the log asks before it sends an item; {} left out\n",
+                          state.options.queue.filter.name(), stats().left_out),
+        state.items->explain());
 }
 
 }  // namespace millrace::flow::detail

@@ -4,8 +4,10 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 
+#include "log/choice.hpp"
 #include "log/door.hpp"
 #include "log/store.hpp"
 #include "log/subscription.hpp"
@@ -17,7 +19,9 @@ namespace millrace::flow::detail {
 
 class LogSession {
   public:
-    explicit LogSession(std::uint64_t crew) noexcept : crew_{crew} {}
+    /// `filters`: the log's.
+    LogSession(std::uint64_t crew, std::span<const LogFilter> filters) noexcept
+        : crew_{crew}, filters_{filters} {}
 
     /// Which of the queues that come are its.
     [[nodiscard]] std::uint64_t crew() const noexcept { return crew_; }
@@ -43,13 +47,15 @@ class LogSession {
         std::uint32_t passed = 0;
     };
     /// Sends what it has room for, `most` frames.
-    [[nodiscard]] Sent send(const LogStore& store, std::uint32_t most);
+    [[nodiscard]] Sent send(LogStore& store, std::uint32_t most);
+    /// Where it ends, a reader with a filter is told how far that has looked. `full`: not now.
+    [[nodiscard]] base::Status tell_position();
     /// Moves on what was sent, and found the reader's ring full. For calls that may be the last for
     /// a while. `ok`: all of it lies in the reader's ring; `timed_out`: not yet; `closed`,
     /// `peer_lost`.
     base::Status settle();
     /// Tells it that another one came by its name, if there is room for a word.
-    void displace(const LogStore& store);
+    void displace(LogStore& store);
 
     /// The reader is one of the log's, with a place in the sequence.
     [[nodiscard]] bool has_joined() const noexcept { return number != 0; }
@@ -73,11 +79,22 @@ class LogSession {
 
   private:
     [[nodiscard]] std::size_t longest_run(const LogStore& store) const noexcept;
+    /// One item at most takes so many bytes of a frame, behind the word.
+    [[nodiscard]] std::uint64_t longest(const LogStore& store) const noexcept;
+    /// Chooses its filter, of a reader that joins and has asked for one. `view`: is to be what it
+    /// is judged by.
+    void choose_filter(LogView& view);
+    /// As a turn of send(): what the filter makes of a run.
+    [[nodiscard]] base::Status send_chosen(LogStore& store, Sent& sent);
 
     std::uint64_t crew_;
+    std::span<const LogFilter> filters_;
     bool is_welcome_ = false;
     LogSubscription subscription_;
     LogHistory::Cursor cursor_;
+    std::optional<LogChoice> choice_;
+    std::uint64_t told_ = 0;   ///< by a filter: the position up to which the reader was told
+    std::uint64_t bytes_ = 0;  ///< of frames with items
 };
 
 }  // namespace millrace::flow::detail

@@ -12,11 +12,12 @@
 namespace millrace::flow::detail {
 namespace {
 
-/// Of Bytes, so that a ring of as many bytes as this log's takes it.
-std::uint64_t longest_in_ring(const LogShape& shape, const LogOptions& options) {
+/// Of Bytes, so that a ring of as many bytes as this log's takes it in a frame, with `head` bytes
+/// besides its word.
+std::uint64_t longest_in_ring(const LogShape& shape, const LogOptions& options, std::size_t head) {
     ring::Terms terms;
     terms.ring_bytes = options.queue.ring.capacity.value_or(ring::RingOptions::default_bytes);
-    const std::uint64_t room = terms.max_frame() - log_word_bytes;
+    const std::uint64_t room = terms.max_frame() - log_word_bytes - head;
     if (terms.ring_bytes < 256 || shape.item_size > room) {
         throw base::Error{base::ErrorCode::invalid_argument, "make a log",
                           fmt::format("items of {} bytes by way of rings of {}", shape.item_size,
@@ -35,11 +36,11 @@ std::unique_ptr<LogDirectory> open_directory(const LogShape& shape, const LogOpt
 
 }  // namespace
 
-LogStore::LogStore(const LogShape& shape, const LogOptions& options)
+LogStore::LogStore(const LogShape& shape, const LogOptions& options, std::size_t head)
     : shape_{shape},
       retention_{options.retention},
       directory_{open_directory(shape, options)},
-      history_{shape, retention_, longest_in_ring(shape, options), directory_.get()} {
+      history_{shape, retention_, longest_in_ring(shape, options, head), directory_.get()} {
     if (directory_ == nullptr) {
         sequence_ = base::random_bits() | 1;
     } else {

@@ -20,7 +20,7 @@ namespace millrace::flow::detail {
 class LogStore {
   public:
     /// Throws Error.
-    LogStore(const LogShape& shape, const LogOptions& options);
+    LogStore(const LogShape& shape, const LogOptions& options, std::size_t head = 0);
 
     [[nodiscard]] LogHistory& history() noexcept { return history_; }
     [[nodiscard]] const LogHistory& history() const noexcept { return history_; }

@@ -76,9 +76,11 @@ void LogSubscription::join(const LogRequest& request, const LogView& log,
     due_ = LogWord{LogSay::joined, sent_};
 }
 
-void LogSubscription::refuse(LogRefusal refusal, const LogView& log) noexcept {
+void LogSubscription::refuse(LogRefusal refusal, const LogView& log,
+                             std::string_view text) noexcept {
     state_ = State::refused;
     refusal_ = refusal;
+    text_ = text.substr(0, longest_log_text);
     due_ = LogWord{LogSay::refused, log.end};
 }
 
@@ -89,7 +91,29 @@ const char* LogSubscription::acknowledge(std::uint64_t position) noexcept {
     if (name_.empty()) return "acknowledged without a name";
     if (position > sent_) return "acknowledged what it was never sent";
     acknowledged_ = std::max(acknowledged_, position);
+    acknowledge_what_is_left_out();
     return nullptr;
+}
+
+const char* LogSubscription::ask_for_filter(const LogRequest& request) noexcept {
+    if (state_ != State::awaited || filter_) return "asked for a filter after it had joined";
+    if (request.name_length > ring::most_filter_bytes || request.from > 1) {
+        return "asked for a filter that is none";
+    }
+    filter_.emplace();
+    filter_->name_hash = request.item_name;
+    filter_->alignment = request.item_alignment;
+    filter_->stops = static_cast<WhenThrown>(request.from) == WhenThrown::stop;
+    filter_->size = request.name_length;
+    std::memcpy(filter_->object.data(), request.name, request.name_length);
+    return nullptr;
+}
+
+void LogSubscription::tell_thrown(std::uint64_t position, bool stops, std::string_view reason) {
+    if (stops) state_ = State::refused;
+    stops_ = stops;
+    text_ = reason.substr(0, longest_log_text);
+    due_ = LogWord{LogSay::threw, position};
 }
 
 const char* LogSubscription::skip(const LogView& log) noexcept {
@@ -108,7 +132,10 @@ void LogSubscription::say(std::span<std::byte> into, const LogView& log) noexcep
         facts = {};
         facts.sequence = static_cast<std::uint64_t>(refusal_);
     }
+    if (due_->say == LogSay::threw) facts.sequence = stops_ ? 1 : 0;
     std::memcpy(into.data() + sizeof word, &facts, sizeof facts);
+    std::memcpy(into.data() + sizeof word + sizeof facts, text_.data(), text_.size());
+    text_.clear();
     due_.reset();
 }
 

@@ -9,11 +9,14 @@
 // the next word but `items`, runs begin at p and follow each other without a gap.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 
+#include "log/choice.hpp"
 #include "log/words.hpp"
 
 namespace millrace::flow::detail {
@@ -55,14 +58,15 @@ class LogSubscription {
             }
             case LogAsk::acknowledge: return acknowledge(request.position);
             case LogAsk::skip: return skip(log);
+            case LogAsk::filter: return ask_for_filter(request);
         }
         return "asked for what no reader asks for";
     }
 
     /// What is to be said before anything else, once; its frame is due_bytes() long.
     [[nodiscard]] bool is_due() const noexcept { return due_.has_value(); }
-    [[nodiscard]] static constexpr std::size_t due_bytes() noexcept {
-        return log_word_bytes + sizeof(LogFacts);
+    [[nodiscard]] std::size_t due_bytes() const noexcept {
+        return log_word_bytes + sizeof(LogFacts) + text_.size();
     }
     /// Writes it. It is no longer due.
     void say(std::span<std::byte> into, const LogView& log) noexcept;
@@ -72,6 +76,17 @@ class LogSubscription {
     [[nodiscard]] State state() const noexcept { return state_; }
     /// The items before `position` have been sent as well.
     void send(std::uint64_t position) noexcept { sent_ = position; }
+    /// The same by a filter, which let the last one pass before `last_end` (0: none of them). What
+    /// it left out after what was acknowledged needs no acknowledgement.
+    void choose(std::uint64_t position, std::uint64_t last_end) noexcept {
+        sent_ = position;
+        if (last_end != 0) chosen_end_ = last_end;
+        acknowledge_what_is_left_out();
+    }
+    /// What the reader has asked for before it joined.
+    [[nodiscard]] const std::optional<LogFilterAsked>& filter() const noexcept { return filter_; }
+    /// Its filter threw for the item at `position`. `stops`: it gets nothing more.
+    void tell_thrown(std::uint64_t position, bool stops, std::string_view reason);
     /// What it would be sent next is no longer kept.
     void pass(const LogView& log) noexcept {
         state_ = State::passed;
@@ -82,8 +97,8 @@ class LogSubscription {
         state_ = State::refused;
         due_ = LogWord{LogSay::displaced, sent_};
     }
-    /// Instead of joining.
-    void refuse(LogRefusal refusal, const LogView& log) noexcept;
+    /// Instead of joining. `text`: of other_filter.
+    void refuse(LogRefusal refusal, const LogView& log, std::string_view text = {}) noexcept;
 
     [[nodiscard]] const std::string& name() const noexcept { return name_; }
     [[nodiscard]] std::uint64_t sent() const noexcept { return sent_; }
@@ -97,6 +112,12 @@ class LogSubscription {
               std::optional<std::uint64_t> acknowledged) noexcept;
     [[nodiscard]] const char* acknowledge(std::uint64_t position) noexcept;
     [[nodiscard]] const char* skip(const LogView& log) noexcept;
+    [[nodiscard]] const char* ask_for_filter(const LogRequest& request) noexcept;
+    void acknowledge_what_is_left_out() noexcept {
+        if (filter_ && !name_.empty() && acknowledged_ >= chosen_end_) {
+            acknowledged_ = std::max(acknowledged_, sent_);
+        }
+    }
 
     State state_ = State::awaited;
     LogRefusal refusal_ = LogRefusal::none;
@@ -104,6 +125,10 @@ class LogSubscription {
     std::string name_;
     std::uint64_t sent_ = 0;
     std::uint64_t acknowledged_ = 0;
+    std::optional<LogFilterAsked> filter_;
+    std::uint64_t chosen_end_ = 0;  ///< after the last item that passed
+    bool stops_ = false;            ///< of what was thrown and is due
+    std::string text_;              ///< of what is due
 };
 
 }  // namespace millrace::flow::detail

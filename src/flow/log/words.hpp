@@ -5,6 +5,7 @@
 //                    join         where it begins, and what it takes items for
 //                    acknowledge  everything before `position` is done
 //                    skip         it goes on where retention has passed it by
+//                    filter       before join: which filter; the object stands in `name`
 //   log → reader   a flow queue of Bytes: a word, and what belongs to it
 //                    items        word: position of the first; then the items
 //                    joined       word: where it begins; then LogFacts
@@ -12,6 +13,12 @@
 //                    passed       word: the first position that is kept
 //                    begins       word: where it goes on after a skip
 //                    displaced    another one came by the same name
+//                    chosen       instead of items, to a reader with a filter: LogChosenHead, then
+//                    a
+//                                 record for each item that passed
+//                    threw        word: the item for which the filter threw; then LogFacts, of
+//                    which
+//                                 `sequence` is 1 if nothing follows; then what it said
 //
 // Items of one type lie side by side, as in memory. Those of Bytes are records:
 //   u32 length | u32 checksum, of files | the bytes, up to the next multiple of 8
@@ -31,11 +38,11 @@ namespace millrace::flow::detail {
 /// Of a consumer's name.
 inline constexpr std::size_t longest_log_name = 64;
 
-enum class LogAsk : std::uint32_t { join = 1, acknowledge = 2, skip = 3 };
+enum class LogAsk : std::uint32_t { join = 1, acknowledge = 2, skip = 3, filter = 4 };
 
 struct LogRequest {
     std::uint32_t ask = 0;
-    std::uint32_t from = 0;  ///< join: LogStart::At
+    std::uint32_t from = 0;  ///< join: LogStart::At; filter: WhenThrown
     std::uint64_t position = 0;
     std::uint64_t acknowledged = 0;  ///< join: what the log may have missed
     std::uint64_t sequence = 0;      ///< join: of `position`, and of `acknowledged`; 0: any
@@ -55,6 +62,8 @@ enum class LogSay : std::uint8_t {
     passed = 4,
     begins = 5,
     displaced = 6,
+    chosen = 7,
+    threw = 8,
 };
 
 /// Kind and position of a frame, its first 8 bytes.
@@ -90,7 +99,23 @@ enum class LogRefusal : std::uint64_t {
     beyond_end = 4,      ///< the position was never reached
     small_ring = 5,      ///< the log's longest item does not fit in this reader's ring
     full_book = 6,       ///< no room for one more name
+    other_filter = 7,    ///< which ones there are stands behind the facts
 };
+/// Of what stands behind the facts.
+inline constexpr std::size_t longest_log_text = 1024;
+
+/// With `chosen`.
+struct LogChosenHead {
+    std::uint64_t next = 0;   ///< everything before it was looked at
+    std::uint64_t threw = 0;  ///< items so far for which the filter threw
+};
+static_assert(sizeof(LogChosenHead) == 16);
+/// Before an item that passed, which takes as many bytes as a record of Bytes.
+struct LogChosenRecord {
+    std::uint32_t length = 0;
+    std::uint32_t after = 0;  ///< its position, less the word's
+};
+static_assert(sizeof(LogChosenRecord) == 8);
 
 /// What an item is to a log.
 struct LogShape {
