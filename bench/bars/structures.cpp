@@ -11,6 +11,9 @@
 #include "flow_rates.hpp"
 #include "millrace/flow/fan_in.hpp"
 #include "millrace/flow/fan_out.hpp"
+#include "millrace/flow/shared_fan_in.hpp"
+#include "millrace/flow/shared_producer.hpp"
+#include "use_of_ends.hpp"
 
 namespace millrace::bench {
 namespace {
@@ -24,14 +27,47 @@ flow::Options queue() {
     return options;
 }
 
-/// Items per second of a FanIn to which one thread sends by `active` of `producers` queues in turn.
-double fan_in_rate(std::size_t producers, std::size_t active) {
+/// A ring for each producer.
+struct RingEach {
+    using In = flow::FanIn<Item>;
+    using Out = flow::Producer<Item>;
+    static In listen() {
+        return In::listen("127.0.0.1:0", {.queue = queue(), .max_producers = 4096});
+    }
+    static Out connect(const connect::Address& address, const base::Deadline& deadline) {
+        return Out::connect(address, queue(), deadline);
+    }
+};
+/// One for all of them, of as many bytes as each of those has.
+struct OneRing {
+    using In = flow::SharedFanIn<Item>;
+    using Out = flow::SharedProducer<Item>;
+    static In listen() {
+        return In::listen("127.0.0.1:0",
+                          {.capacity = queue().ring.capacity, .max_producers = 4096});
+    }
+    static Out connect(const connect::Address& address, const base::Deadline& deadline) {
+        return Out::connect(address, {}, deadline);
+    }
+};
+
+/// What many producers in a process are to their consumer: nanoseconds of an item, where one thread
+/// sends by `active` of them in turn, and MiB of the consumer's process.
+struct ManyToOne {
+    double item_ns = 0;
+    double mebibytes = 0;
+};
+
+template <class Rings>
+ManyToOne many_to_one(std::size_t producers, std::size_t active) {
     const Windows windows{items_of_a_window};
-    return run_pair(
+    double mebibytes = 0;
+    producers = std::min(producers, allowed(producers));
+    const double item_ns = run_pair(
         {.deadline = std::chrono::milliseconds{60'000}},
         [&](Pair& pair) {
-            auto in =
-                flow::FanIn<Item>::listen("127.0.0.1:0", {.queue = queue(), .max_producers = 4096});
+            const double before = use_of_this_process().resident;
+            auto in = Rings::listen();
             pair.set_value(0, in.address().port());
             pair.meet();
             const auto deadline = patience();
@@ -40,6 +76,7 @@ double fan_in_rate(std::size_t producers, std::size_t active) {
             for (std::size_t i = 0; i != producers; ++i) {
                 require(in.dequeue(item, deadline), "a first item");
             }
+            mebibytes = (use_of_this_process().resident - before) / 1024;
             pair.meet();
             std::vector<std::uint64_t> next(producers + 1, 0);
             const double item_ns = median_step(windows, [&](std::uint64_t) {
@@ -50,15 +87,15 @@ double fan_in_rate(std::size_t producers, std::size_t active) {
                 require_intact(item.holds(++next[in.last().number]), "an item of a fan-in");
             });
             pair.meet();
-            return 1e9 / item_ns;
+            return item_ns;
         },
         [&](Pair& pair) {
             const connect::Address address = address_of_first(pair);
             const auto deadline = patience();
-            std::vector<flow::Producer<Item>> out;
+            std::vector<typename Rings::Out> out;
             Item item{};
             for (std::size_t i = 0; i != producers; ++i) {
-                out.push_back(flow::Producer<Item>::connect(address, queue(), deadline));
+                out.push_back(Rings::connect(address, deadline));
                 require(out.back().enqueue(item, deadline), "a first item");
             }
             pair.meet();
@@ -69,6 +106,12 @@ double fan_in_rate(std::size_t producers, std::size_t active) {
             for (auto& one : out) require(one.flush(deadline), "the last items");
             pair.meet();
         });
+    return {item_ns, mebibytes};
+}
+
+/// Items per second.
+double fan_in_rate(std::size_t producers, std::size_t active) {
+    return 1e9 / many_to_one<RingEach>(producers, active).item_ns;
 }
 
 /// The same of the queue of one producer, to one consumer.
@@ -78,6 +121,14 @@ const BarRegistration of_16{
     ratio_bar("structures", "64 B items of 16 producers at a fan-in, to those of one queue", 0.7,
               Sense::at_least, {"fan-in", [] { return fan_in_rate(16, 16); }, "items/s"},
               {"queue", queue_rate, "items/s"})};
+const BarRegistration one_ring{ratio_bar(
+    "structures", "64 B items of 16 among 1,024 producers of one ring, to those of 16 rings", 1.5,
+    Sense::at_most, {"one ring", [] { return many_to_one<OneRing>(1024, 16).item_ns; }, "ns"},
+    {"16 rings", [] { return many_to_one<RingEach>(16, 16).item_ns; }, "ns"})};
+const BarRegistration memory_of_one_ring{ratio_bar(
+    "structures", "memory of 1,024 producers of one ring, to that of 1,024 rings", 0.05,
+    Sense::at_most, {"one ring", [] { return many_to_one<OneRing>(1024, 16).mebibytes; }, "MiB"},
+    {"1,024 rings", [] { return many_to_one<RingEach>(1024, 16).mebibytes; }, "MiB"})};
 const BarRegistration one_of_256{
     ratio_bar("structures", "64 B items of 4 among 256 producers, to those of 4 alone", 0.3,
               Sense::at_least, {"among 256", [] { return fan_in_rate(256, 4); }, "items/s"},

@@ -34,7 +34,8 @@ namespace millrace::bench {
 struct Use {
     double descriptors = 0;
     double kibibytes = 0;
-    double files = 0;  ///< of the descriptors, those of files in memory
+    double resident = 0;  ///< KiB, where such pages count whole
+    double files = 0;     ///< of the descriptors, those of files in memory
 };
 [[nodiscard]] inline Use use_of_this_process() {
     // What earlier rounds have given back is resident until then, and would be used again unseen.
@@ -49,6 +50,7 @@ struct Use {
     // Pages that a peer maps, too, count for half: it counts the other half.
     std::ifstream rollup{"/proc/self/smaps_rollup"};
     for (std::string name; rollup >> name && name != "Pss:";) {
+        if (name == "Rss:") rollup >> use.resident;
     }
     rollup >> use.kibibytes;
     return use;

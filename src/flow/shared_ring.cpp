@@ -81,7 +81,7 @@ connect::LinkOptions shared_link_options(const SharedOptions& options) {
     }
     return {.service = "shared ring",
             .endpoint = options.endpoint,
-            .max_send_requests = 16,
+            .max_send_requests = 8,
             .max_receive_requests = 4,
             .max_send_slices = 1,
             .max_inline = 64,
@@ -317,6 +317,7 @@ std::unique_ptr<SharedRing::Body> SharedRing::make_body(std::uint64_t first) {
 void SharedRing::begin(std::unique_ptr<Body> body) noexcept {
     body_ = std::move(body);
     front_ = returned_ = body_->first;
+    stand_back_.begin(front_ * shape_.slot_bytes);
     slots_ = body_->memory.data() + shape_.slots_at();
     slots_end_ = slots_ + shape_.slots * shape_.slot_bytes;
     slot_ = slots_ + front_ % shape_.slots * shape_.slot_bytes;
@@ -328,6 +329,22 @@ void SharedRing::return_credit() noexcept {
     returned_ = front_;
     base::telling_peers();
     body_->consumed().store(PositionWord::pack(front_ * PositionWord::unit));
+}
+
+void SharedRing::stand_back() noexcept {
+    using ring::detail::StandBack;
+    const std::uint64_t slot = shape_.slot_bytes;
+    const std::uint64_t ahead = stand_back_.drained(front_ * slot, slot, shape_.slots * slot);
+    if (ahead == 0) return;
+    std::byte* place = slot_ + ahead * slot;
+    if (place >= slots_end_) place -= shape_.slots * slot;
+    const std::byte* const mark = place + slot - ring::mark_bytes;
+    const std::uint64_t before = ring::load_word(mark);
+    const std::uint64_t until =
+        base::ticks() + base::ticks_in(StandBack::for_each * static_cast<int>(ahead));
+    while (ring::load_word(mark) == before && base::ticks() < until) {
+        for (int i = 0; i != 16; ++i) base::pause();
+    }
 }
 
 std::uint64_t SharedRing::last_claim() const noexcept {

@@ -22,6 +22,8 @@
 #include "millrace/flow/rebalance.hpp"
 #include "millrace/flow/replicate.hpp"
 #include "millrace/flow/shared.hpp"
+#include "millrace/flow/shared_fan_in.hpp"
+#include "millrace/flow/shared_producer.hpp"
 #include "millrace/flow/windowed.hpp"
 
 namespace millrace::closing {
@@ -206,6 +208,20 @@ Pair many_to_one(Carrier carrier) {
     return pair;
 }
 
+Pair shared_ring(Carrier carrier) {
+    using Out = flow::SharedProducer<Number>;
+    const auto ends = to_one_of_many<Out>(
+        flow::SharedFanIn<Number>::listen(
+            fresh_address(), {.capacity = small(carrier).ring.capacity, .expected = 1}),
+        [&](const connect::Address& address) {
+            return Out::connect(address, {.carrier = carrier}, soon());
+        });
+    Pair pair = pair_of_many(ends);
+    pair.send = [ends](std::uint64_t number) { return ends->out->try_enqueue(number); };
+    pair.delivers_at_once = true;  // no call leaves anything to a later one
+    return pair;
+}
+
 Pair priorities(Carrier carrier) {
     using Out = flow::PriorityProducer<Number>;
     const auto ends = to_one_of_many<Out>(
@@ -296,6 +312,7 @@ std::vector<Made> flows() {
             {"fan_out", fan_out},
             {"replicator", replicator},
             {"fan_in", many_to_one<flow::FanIn<Number>>},
+            {"shared_ring", shared_ring},
             {"merge", many_to_one<flow::Merge<Number, std::identity{}>>},
             {"priorities", priorities},
             {"log", log},

@@ -99,6 +99,10 @@ class SharedFanIn : public detail::OfManyProducers<SharedFanIn<T>> {
     }
     /// The same, waiting for one. Also `timed_out`, `cancelled`.
     base::Status dequeue(T& item, const base::Deadline& deadline) {
+        const base::Status status = try_dequeue(item);
+        if (status != base::Status::empty) [[likely]]
+            return status;
+        state_->ring->stand_back();
         return state_->wait([&] { return try_dequeue(item); }, deadline);
     }
     /// As many items as are there, at most `items.size()`.

@@ -43,6 +43,7 @@
 #include "millrace/flow/listener.hpp"
 #include "millrace/flow/queue_end.hpp"
 #include "millrace/ring/carrier.hpp"
+#include "millrace/ring/detail/stand_back.hpp"
 #include "millrace/ring/options.hpp"
 #include "millrace/ring/watermark.hpp"
 #include "millrace/verbs/memory.hpp"
@@ -229,6 +230,10 @@ class SharedRing {
         return resolve([](void* context, void* source) { (*static_cast<Expel*>(context))(source); },
                        &expel);
     }
+    /// To be called by a wait that has found nothing: behind a long run of items it leaves the
+    /// front's line to who fills it, as ring/detail/stand_back.hpp says. A few microseconds at
+    /// most.
+    void stand_back() noexcept;
     /// A place has an owner and was not taken.
     [[nodiscard]] bool has_claims() const noexcept { return last_claim() != front_; }
 
@@ -317,6 +322,7 @@ class SharedRing {
     std::uint64_t resolve_ticks_;
     std::uint64_t patience_ticks_;
     std::vector<void*> expelled_;  ///< sources
+    ring::detail::StandBack stand_back_;
     Counts counts_;
 };
 
