@@ -160,28 +160,20 @@ constexpr std::array all_points{
         [](const Q& q) { return q.other_hosts; }, "push1/watermark/push",
         "One WRITE for an item, nothing to ask, and credit comes by itself: an item takes 1.4 "
         "times a raw WRITE over a link of 10 Gb/s (work 000, figure 6.12, repeated)."},
-    PointRule{
-        [](const Q& q) {
-            return streams(q) && q.load.consumer_is_busy && q.load.item_bytes < large;
-        },
-        "pull/watermark/push+fixed",
-        "A busy consumer fetches what has gathered in one READ, in place of waiting for the "
-        "cache lines of each item: up to 2.3 times the default where lines take long, 0.92 to "
-        "0.96 of the best where they do not."},
-    PointRule{
-        [](const Q& q) {
-            return streams(q) && !q.load.producer_is_busy && q.load.item_bytes < very_large;
-        },
-        "push1/push/push+fixed",
-        "Stored side by side, without marks, and told of by 16: 0.98 to 1 of the best point up "
-        "to 64 B, where the default had 0.54 in minutes when lines took long; at 4 KiB 1.27 "
-        "times what single items reached then."},
+    PointRule{[](const Q& q) {
+                  return streams(q) && !q.load.producer_is_busy && q.load.item_bytes < very_large;
+              },
+              "push1/push/push+fixed",
+              "Items are stored side by side, without marks, and told of by 16: 0.99 of the best "
+              "point with 64 B and 0.88 with 4 KiB, and the best of all in minutes in which lines "
+              "took long, when the default had 0.54 and 0.75."},
     PointRule{[](const Q& q) { return q.load.item_bytes >= large; }, "push1/push/push",
-              "Without marks, items of whole cache lines are stored side by side: 0.95 to 1 of the "
-              "best point in bursts, of which the default had 0.7 to 0.97 with 4 KiB."},
+              "Without marks, items of whole cache lines are stored side by side: 0.92 to 1 of the "
+              "best point with 4 and 64 KiB, of which the default had 0.68 to 1."},
     PointRule{[](const Q&) { return true; }, "push1/watermark/push",
               "An item and its mark are one store into the consumer's ring, and nothing is asked: "
-              "0.9 to 1 of the best point for items up to 64 B that come alone or in bursts."},
+              "0.88 to 1 of the best point with items of 8 and 64 B that come alone, in bursts, or "
+              "from a busy producer."},
 };
 
 }  // namespace
