@@ -63,8 +63,8 @@ Bar rate_bar(const std::string& program, std::uint64_t messages) {
 
 const BarRegistration write_latency{latency_bar("ib_write_lat", 1.8)};
 const BarRegistration send_latency{latency_bar("ib_send_lat", 4)};
-const BarRegistration write_rate{rate_bar("ib_write_bw", 4'000'000)};
-const BarRegistration send_rate{rate_bar("ib_send_bw", 1'000'000)};
+const BarRegistration perftest_write_rate{rate_bar("ib_write_bw", 4'000'000)};
+const BarRegistration perftest_send_rate{rate_bar("ib_send_bw", 1'000'000)};
 
 const BarRegistration bandwidth{
     {.group = "soft",

@@ -35,7 +35,7 @@ Bar ycsb_to_redis(unsigned clients, double limit) {
             {{contender(workload, "ours", "rc")}, {contender(workload, "redis", "redis")}});
     }
     return worst_ratio_bar(
-        "kv",
+        "doors",
         fmt::format("YCSB's workloads A to F by {} client{}: operations a second to redis' over a "
                     "Unix socket",
                     clients, clients == 1 ? "" : "s"),

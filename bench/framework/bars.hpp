@@ -83,9 +83,9 @@ struct BarOptions {
 };
 
 /// The groups that bars may belong to, in the order of the work.
-inline constexpr std::string_view bar_groups[] = {"foundation", "soft", "flow", "structures",
-                                                  "messaging",  "rpc",  "kv",   "cm",
-                                                  "stream",     "wire", "busy"};
+inline constexpr std::string_view bar_groups[] = {"foundation", "soft",   "flow", "structures",
+                                                  "messaging",  "rpc",    "kv",   "doors",
+                                                  "cm",         "stream", "wire", "busy"};
 
 /// Measures the bars and prints one line each: name, measured, spread, limit, `ok` or `short` (or
 /// `reported`).

@@ -10,10 +10,10 @@
 
 namespace millrace::bench {
 
-/// Of the group "foundation": the median of what `run` gives is at most `limit`.
-[[nodiscard]] inline Bar one_figure(std::string name, double limit, std::string unit,
-                                    std::function<double()> run) {
-    return {.group = "foundation",
+/// The median of what `run` gives is at most `limit`.
+[[nodiscard]] inline Bar one_figure_of(std::string group, std::string name, double limit,
+                                       std::string unit, std::function<double()> run) {
+    return {.group = std::move(group),
             .name = std::move(name),
             .limit = limit,
             .sense = Sense::at_most,
@@ -23,6 +23,11 @@ namespace millrace::bench {
                 rounds.add({"ours", run});
                 return rounds.run().summary("ours");
             }};
+}
+/// The same of the group "foundation".
+[[nodiscard]] inline Bar one_figure(std::string name, double limit, std::string unit,
+                                    std::function<double()> run) {
+    return one_figure_of("foundation", std::move(name), limit, std::move(unit), std::move(run));
 }
 
 }  // namespace millrace::bench

@@ -1,5 +1,6 @@
 #include "own_server.hpp"
 
+#include <malloc.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -27,6 +28,7 @@ kv::Server server_for(const OwnServerCase& chosen, const connect::Address& addre
     }
     options.messages.max_clients = chosen.clients + 1;  // one ends it
     options.permitted.exit = true;
+    options.doors = chosen.doors;
     return kv::Server::listen(address, options);
 }
 
@@ -76,6 +78,8 @@ std::uint64_t with_own_server(const OwnServerCase& chosen,
         },
         [&](Pair& pair) {
             if (chosen.server_core >= 0) base::pin_this_thread(chosen.server_core);
+            // What this process had before it was two is not there to be used again unseen.
+            (void)malloc_trim(0);
             auto server = server_for(chosen, met);
             if (chosen.fill) chosen.fill(server.store());
             if (!chosen.by_unix_socket) pair.set_value(port_value, server.address().port());

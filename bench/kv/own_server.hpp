@@ -1,5 +1,5 @@
 // This library's store in a process of its own, whose clients are in the calling one. Called by
-// bench/ycsb.
+// bench/ycsb and bench/doors.
 #pragma once
 
 #include <chrono>
@@ -9,6 +9,7 @@
 
 #include "millrace/connect/address.hpp"
 #include "millrace/connect/transport.hpp"
+#include "millrace/kv/doors.hpp"
 #include "millrace/kv/store.hpp"
 
 namespace millrace::bench {
@@ -16,6 +17,7 @@ namespace millrace::bench {
 struct OwnServerCase {
     connect::Transport transport = connect::Transport::rc;
     bool by_unix_socket = false;             ///< clients meet the server there, and not over TCP
+    kv::DoorOptions doors{};                 ///< for clients of other protocols
     std::size_t clients = 1;                 ///< at a time, at most
     std::function<void(kv::Store&)> fill{};  ///< in the server's process, before clients come
     int client_core = -1;                    ///< -1: the first of two_cores()

@@ -121,12 +121,27 @@ void WordsClient::receive() {
     require(got > 0, "an answer");
 }
 
+int WordsClient::server_process() const {
+    ucred peer{};
+    socklen_t size = sizeof peer;
+    require(::getsockopt(socket_.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.pid > 0,
+            "the process of a server at a Unix socket");
+    return peer.pid;
+}
+
 WordsServer::WordsServer(const std::string& program, const std::string& package,
-                         std::vector<std::string> arguments)
-    : path_{fmt::format("/tmp/millrace-bench-{}-{}", program, getpid())} {
+                         std::vector<std::string> arguments, WordsOver over)
+    : address_{over == WordsOver::tcp ? connect::Address::tcp("127.0.0.1", free_port())
+                                      : connect::Address::unix_socket(fmt::format(
+                                            "/tmp/millrace-bench-{}-{}", program, getpid()))} {
     require_program(program, package);
-    std::filesystem::remove(path_);
-    std::replace(arguments.begin(), arguments.end(), std::string{"@path"}, path_);
+    if (over == WordsOver::tcp) {
+        std::replace(arguments.begin(), arguments.end(), std::string{"@port"},
+                     std::to_string(address_.port()));
+    } else {
+        std::filesystem::remove(address_.path());
+        std::replace(arguments.begin(), arguments.end(), std::string{"@path"}, address_.path());
+    }
     arguments.insert(arguments.begin(), program);
     program_.emplace(std::move(arguments), Environment{}, two_cores().second);
     const auto deadline = patience();
@@ -141,8 +156,9 @@ WordsServer::WordsServer(const std::string& program, const std::string& package,
 
 WordsServer::~WordsServer() {
     program_.reset();
+    if (address_.kind() != connect::Address::Kind::unix_socket) return;
     std::error_code ignored;
-    std::filesystem::remove(path_, ignored);
+    std::filesystem::remove(address_.path(), ignored);
 }
 
 WordsClient WordsServer::client() const {
@@ -152,19 +168,33 @@ WordsClient WordsServer::client() const {
 }
 
 std::optional<workload::Descriptor> WordsServer::connect() const {
-    return try_to_connect(connect::Address::unix_socket(path_));
+    return try_to_connect(address_);
 }
 
-Memcached::Memcached()
-    : WordsServer{"memcached",
-                  "memcached",
-                  {"-s", "@path", "-t", "1", "-m", "1024", "-u", "root", "-c", "4096"}} {}
+namespace {
 
-Redis::Redis()
-    : WordsServer{"redis-server",
-                  "redis-server",
-                  {"--unixsocket", "@path", "--port", "0", "--save", "", "--appendonly", "no",
-                   "--daemonize", "no"}} {}
+/// `own`, behind those that say where clients come.
+std::vector<std::string> coming(std::vector<std::string> by_unix, std::vector<std::string> by_tcp,
+                                WordsOver over, const std::vector<std::string>& own) {
+    std::vector<std::string> all = std::move(over == WordsOver::tcp ? by_tcp : by_unix);
+    all.insert(all.end(), own.begin(), own.end());
+    return all;
+}
+
+}  // namespace
+
+Memcached::Memcached(WordsOver over)
+    : WordsServer{"memcached", "memcached",
+                  coming({"-s", "@path"}, {"-l", "127.0.0.1", "-p", "@port"}, over,
+                         {"-U", "0", "-t", "1", "-m", "1024", "-u", "root", "-c", "20000"}),
+                  over} {}
+
+Redis::Redis(WordsOver over)
+    : WordsServer{"redis-server", "redis-server",
+                  coming({"--unixsocket", "@path", "--port", "0"},
+                         {"--bind", "127.0.0.1", "--port", "@port"}, over,
+                         {"--save", "", "--appendonly", "no", "--daemonize", "no"}),
+                  over} {}
 
 void set(WordsClient& client, std::uint64_t key, std::string_view value) {
     client.send(fmt::format("set {:016} 0 0 {}\r\n{}\r\n", key, value.size(), value));

@@ -1,5 +1,5 @@
-// memcached and redis as they are packaged, on Unix stream sockets, and a client that speaks their
-// lines, to these or to any server. For comparisons.
+// memcached and redis as they are packaged, on Unix stream sockets or TCP, and a client that speaks
+// their lines, to these or to any server. For comparisons.
 #pragma once
 
 #include <optional>
@@ -32,6 +32,8 @@ class WordsClient {
         buffer_.erase(0, at_);
         at_ = 0;
     }
+    /// Of the server, if it is a Unix socket.
+    [[nodiscard]] int server_process() const;
 
   private:
     void receive();
@@ -41,33 +43,37 @@ class WordsClient {
     std::size_t at_ = 0;
 };
 
-/// A program that serves on a Unix socket in one thread, on the second core. It ends with this.
+/// Where a program's clients come.
+enum class WordsOver { unix_socket, tcp };
+
+/// A program that serves in one thread, on the second core. It ends with this.
 class WordsServer {
   public:
-    /// `arguments`: where "@path" stands, the socket's path goes. Throws Error (not_found: it is
-    /// not installed; timed_out).
+    /// `arguments`: where "@path" and "@port" stand, these go. Throws Error (not_found: it is not
+    /// installed; timed_out).
     WordsServer(const std::string& program, const std::string& package,
-                std::vector<std::string> arguments);
+                std::vector<std::string> arguments, WordsOver over = WordsOver::unix_socket);
     ~WordsServer();
     WordsServer(const WordsServer&) = delete;
     WordsServer& operator=(const WordsServer&) = delete;
 
     [[nodiscard]] WordsClient client() const;
+    [[nodiscard]] const connect::Address& address() const noexcept { return address_; }
 
   private:
     [[nodiscard]] std::optional<workload::Descriptor> connect() const;
 
-    std::string path_;
+    connect::Address address_;
     std::optional<Program> program_;
 };
 
 class Memcached : public WordsServer {
   public:
-    Memcached();
+    explicit Memcached(WordsOver over = WordsOver::unix_socket);
 };
 class Redis : public WordsServer {
   public:
-    Redis();
+    explicit Redis(WordsOver over = WordsOver::unix_socket);
 };
 
 /// In memcached's words. Throw Error if the answer is no success.

@@ -255,6 +255,14 @@ std::optional<std::vector<std::byte>> Link::heard() {
     return std::nullopt;
 }
 
+std::optional<std::vector<std::byte>> Link::overheard() noexcept {
+    State& link = *state_;
+    if (link.exchanges.empty()) return std::nullopt;
+    std::optional<std::vector<std::byte>> theirs{std::move(link.exchanges.front())};
+    link.exchanges.pop_front();
+    return theirs;
+}
+
 std::vector<std::byte> Link::exchange(std::span<const std::byte> mine,
                                       const base::Deadline& deadline) {
     say(mine);

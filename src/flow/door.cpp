@@ -77,7 +77,9 @@ void OwnersHub::rest(const char* attempted, const base::Deadline& deadline) {
 // ---- Door
 
 Door::Door(const char* whose, const connect::Address& address, Options options, std::uint64_t most)
-    : listener_{Listener::listen(address, with_budget(std::move(options), most))} {
+    : Door{whose, Listener::listen(address, with_budget(std::move(options), most))} {}
+
+Door::Door(const char* whose, Listener listener) : listener_{std::move(listener)} {
     watch(listener_->descriptor(),
           fmt::format("{} at {}", whose, listener_->address().to_string()));
 }

@@ -74,12 +74,40 @@ Connection connect_link(const connect::Address& address, Options& options, ring:
     return {options.endpoint, connect::connect(address, std::move(link), deadline)};
 }
 
+Options of_producer(Options options) {
+    if (options.filter.is_none()) return options;
+    throw base::Error{
+        base::ErrorCode::invalid_argument, "set up a flow queue",
+        fmt::format("a producer that asks for the filter '{}'", options.filter.name()),
+        "the consumer is who asks for a filter",
+        "set Options::filter at the consumer, and give the producer items of "
+        "flow::Filtered with that filter"};
+}
+
 base::StatisticsPage producer_page(std::string_view name) {
     return page_of("producer", name,
-                   {"items", "payload_bytes", "ring_bytes", "data_writes", "space_reads",
-                    "settling_writes", "events", "work_requests", "full_returns", "lazy_refreshes",
-                    "forced_refreshes", "sleeps", "wake_ups", "transfer_writes", "receives",
-                    "intransit_bytes", "transferred_bytes", "credited_bytes"});
+                   {"items",
+                    "payload_bytes",
+                    "ring_bytes",
+                    "data_writes",
+                    "space_reads",
+                    "settling_writes",
+                    "events",
+                    "work_requests",
+                    "full_returns",
+                    "lazy_refreshes",
+                    "forced_refreshes",
+                    "sleeps",
+                    "wake_ups",
+                    "transfer_writes",
+                    "receives",
+                    "intransit_bytes",
+                    "transferred_bytes",
+                    "credited_bytes",
+                    "filter_looked",
+                    "filter_passed",
+                    "filter_threw",
+                    "filter_bytes_kept"});
 }
 
 base::StatisticsPage consumer_page(std::string_view name) {
@@ -120,7 +148,11 @@ void show(base::StatisticsPage& page, const ProducerStats& stats) noexcept {
                                     stats.ring.receives,
                                     stats.ring.intransit,
                                     stats.ring.transferred,
-                                    stats.ring.credited};
+                                    stats.ring.credited,
+                                    stats.filter.looked,
+                                    stats.filter.passed,
+                                    stats.filter.threw,
+                                    stats.filter.bytes_kept};
     page.set(values);
 }
 
@@ -299,6 +331,10 @@ std::string explain(ring::Role role, ring::Design design, const ring::Terms& ter
               "process share, asleep when there is nothing to move"
             : "passive: the producer's items are moved within its calls",
         carried.stores ? "store" : "post", memory.reason());
+    if (!options.filter.is_none()) {
+        text += fmt::format("filter: '{}', which the producer asks before it lays an item\n",
+                            options.filter.name());
+    }
     if (role == ring::Role::producer && options.ring.completions == end::Completions::events) {
         text += "completions: by events, each request signaled: a system call for each look\n";
     }

@@ -271,7 +271,6 @@ void Channel::Core::end_rest() noexcept {
 }
 
 void Channel::Core::rest() noexcept {
-    constexpr std::chrono::nanoseconds slice = base::Parker::slice;
     // A wait for room may look here before it sleeps by itself.
     const bool waits = std::exchange(waiting_for_room, false);
     readiness->rest(
@@ -284,10 +283,7 @@ void Channel::Core::rest() noexcept {
             wants_room = false;
             return true;
         },
-        // The peer publishes small progress without a fence: so it is asked now and then, where its
-        // fences are not made here.
-        wants_room && !sleeper->makes_fences() && !fences_here ? slice
-                                                               : connect::Readiness::until_woken);
+        connect::Readiness::until_woken);
     waiting_for_room = waits;
 }
 

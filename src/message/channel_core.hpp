@@ -78,8 +78,6 @@ struct Channel::Core {
         [[nodiscard]] bool awaits_room() const noexcept override {
             return core_->waiting_for_room || core_->wants_room || core_->lacks_room;
         }
-        /// Each message that the peer has read is progress (Core::released).
-        [[nodiscard]] bool is_rung_for_all() const noexcept override { return core_->fences_here; }
         bool take_told() noexcept override {
             const std::uint64_t before = core_->arrivals() + woken_so_far();
             core_->poll_receives();
@@ -376,8 +374,7 @@ struct Channel::Core {
             Progress::ahead(said << 1, Progress::units(consumed.value()) << 1);
         return consumed.go_on(twice / 2, writer.position()) != ring::News::impossible;
     }
-    /// Behind progress that was stored. Over a network there is no fence between the two: a sleeper
-    /// that this misses is found by look_around or return_credit.
+    /// After progress that was stored.
     [[nodiscard, gnu::always_inline]] bool peer_waits_for_room() const noexcept {
         if (fences_here) [[unlikely]]
             base::full_fence();
@@ -457,7 +454,7 @@ struct Channel::Core {
     bool has_ring = false;      ///< that the peer writes to
     bool is_not_plain = false;  ///< ended_receiving, or assembled_whole
     end::Bell bell;
-    bool fences_here = false;  ///< in one machine: the peer makes no far fences when it sleeps
+    bool fences_here = false;  ///< the peer makes no far fences when it sleeps
     base::Status ended_sending = base::Status::ok;
     base::Status ended_receiving = base::Status::ok;
     FrameReader reader;

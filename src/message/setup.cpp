@@ -320,7 +320,7 @@ void Channel::Core::meet(const Facts& peer) {
 
     peer_page = {peer.control_address, peer.control_rkey};
     const bool far_fences = peer.far_fences != 0 && leaves_fences();
-    fences_here = !far_fences && link.queue_pair().shares_memory();
+    fences_here = !far_fences;
     sleeper->connect_to(peer_page + offsetof(ControlPage, wake_up), far_fences);
     bell = end::Bell{window, page().wake_up, peer_page, far_fences};
     page().wake_up.progress.store(Progress::pack(writer.position(), reader.position()));

@@ -17,6 +17,7 @@
 #include <chrono>
 #include <cstdint>
 #include <cstring>
+#include <tuple>
 #include <utility>
 
 namespace millrace::ring {
@@ -61,6 +62,7 @@ Receiver<D>::Receiver(std::shared_ptr<connect::Endpoint> endpoint, connect::Link
     } else {
         sleeper_ = std::make_unique<FlagSleeper>(*this, page.wake, page_memory_.region());
     }
+    if (terms_.is_filtered) filter_ = std::make_unique<detail::FilterHearing>();
     join_ = std::make_unique<detail::Join>(end_.link(), design, options);
     const Places mine{.ring = ring_memory_.remote(),
                       .page = page_memory_.remote(),
@@ -145,6 +147,7 @@ Status Receiver<D>::look() noexcept {
     // Over a broken queue pair nothing comes any more, and no credit goes: the producer may wait
     // for it and post nothing that would tell it.
     const Status peer = end_.peer(intake_.broken());
+    if (filter_ != nullptr && hear_of_filter() != Status::ok) return end_.ended();
     if (peer == Status::ok) return Status::empty;
 
     // What the producer sent before its end may have arrived after the caller's look.
@@ -165,6 +168,33 @@ Status Receiver<D>::look() noexcept {
         if (!missing_until_.expired()) return Status::empty;
     }
     return end_.end(Status::peer_lost);
+}
+
+template <Design D>
+    requires(check_design<D>())
+Status Receiver<D>::hear_of_filter() noexcept {
+    while (const auto words = end_.link().overheard()) filter_->hear(*words);
+    if (filter_->is_liar) {
+        distrust();
+    } else if (filter_->news.has_value() && filter_->news->stops != 0 &&
+               static_cast<std::int64_t>(front_.consumed - filter_->news->position) >= 0) {
+        (void)end_.fail([this] { return filter_->news->sentence(); });
+    }
+    return end_.ended();
+}
+
+template <Design D>
+    requires(check_design<D>())
+FilterTold Receiver<D>::filter_told() const {
+    FilterTold told;
+    if (filter_ == nullptr) return told;
+    if (filter_->news.has_value()) {
+        told = {filter_->news->looked, 1, filter_->news->sentence()};
+    }
+    if (const auto totals = end_.peer_totals(); totals.has_value()) {
+        std::tie(told.looked, told.threw) = std::tie((*totals)[0], (*totals)[1]);
+    }
+    return told;
 }
 
 template <Design D>
@@ -202,22 +232,25 @@ template <Design D>
 void Receiver<D>::stand_back(const base::Deadline& deadline,
                              const base::WaitPolicy& policy) noexcept {
     // Where requests bring the items, no processor's lines are taken away by a look.
-    if (terms_.framed() || !peer_memory_.stores()) return;
-    if (policy.spin < detail::StandBack::longest) return;
-    const std::uint64_t slot_bytes = terms_.slot_bytes;
-    const std::uint64_t items = stand_back_.drained(front_.consumed, slot_bytes, front_.ring_bytes);
+    if (!peer_memory_.stores() || policy.spin < detail::StandBack::longest) return;
+    const bool framed = terms_.framed();
+    const std::uint64_t step = framed ? end::cache_line : terms_.slot_bytes;
+    const std::uint64_t items = stand_back_.drained(front_.consumed, step, front_.ring_bytes);
     if (items == 0) [[likely]]
         return;
-    const std::uint64_t ahead = items * slot_bytes;
+    const std::uint64_t ahead = items * step;
     std::uint64_t offset = front_.offset + ahead;
     if (offset >= front_.ring_bytes) offset -= front_.ring_bytes;
-    const std::byte* const at = front_.ring + offset + slot_bytes - mark_bytes;
+    const std::byte* const at = front_.ring + offset + (framed ? 0 : step - mark_bytes);
     const std::uint64_t mark = slot_mark(front_.consumed + ahead, front_.initial);
+    const std::uint64_t before = load_word(at);
     const std::uint64_t limit = base::ticks_in(std::min<std::chrono::nanoseconds>(
         items * detail::StandBack::for_each, deadline.remaining()));
     const std::uint64_t start = base::ticks();
     do {
-        if (load_word(at) == mark) return;
+        const std::uint64_t word = load_word(at);
+        // Where frames will begin is not known: any change there says that the producer has come.
+        if (framed ? word != before : word == mark) return;
         base::pause();
     } while (base::ticks() - start < limit);
 }

@@ -2,9 +2,11 @@
 #include "millrace/ring/terms.hpp"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstdint>
 #include <cstring>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -55,6 +57,24 @@ struct Proposal {
 };
 static_assert(sizeof(Proposal) == 80 + shown_name && std::is_trivially_copyable_v<Proposal>);
 
+// Behind a consumer's proposal, where it asks for a filter.
+struct FilterMessage {
+    std::uint64_t name_hash;
+    std::uint32_t size;  // of the object
+    std::uint32_t alignment;
+    std::uint32_t stops;
+    std::uint32_t zero;
+    char name[shown_name];  // zeros behind it
+    std::byte object[most_filter_bytes];
+};
+static_assert(sizeof(FilterMessage) == 24 + shown_name + most_filter_bytes);
+
+/// What an end proposes.
+struct Proposed {
+    Proposal proposal;
+    std::optional<FilterMessage> filter{};
+};
+
 struct PlacesMessage {
     std::uint64_t address[5];
     std::uint32_t rkey[5];
@@ -75,9 +95,19 @@ Message decode(const connect::Link& link, std::span<const std::byte> answer) {
     return theirs;
 }
 
-template <class Message>
-Message swap(connect::Link& link, const Message& mine, const base::Deadline& deadline) {
-    return decode<Message>(link, link.exchange(std::as_bytes(std::span{&mine, 1}), deadline));
+Proposed swap(connect::Link& link, const Proposed& mine, const base::Deadline& deadline) {
+    std::array<std::byte, sizeof(Proposal) + sizeof(FilterMessage)> said;
+    std::memcpy(said.data(), &mine.proposal, sizeof(Proposal));
+    std::size_t size = sizeof(Proposal);
+    if (mine.filter.has_value()) {
+        std::memcpy(said.data() + size, &*mine.filter, sizeof(FilterMessage));
+        size = said.size();
+    }
+    const std::vector<std::byte> answer = link.exchange(std::span{said}.first(size), deadline);
+    const std::span<const std::byte> heard{answer};
+    if (heard.size() != said.size()) return {decode<Proposal>(link, heard)};
+    return {decode<Proposal>(link, heard.first(sizeof(Proposal))),
+            decode<FilterMessage>(link, heard.subspan(sizeof(Proposal)))};
 }
 
 std::string describe(const Proposal& p) {
@@ -86,13 +116,17 @@ std::string describe(const Proposal& p) {
                             static_cast<SpaceNotification>(p.space),
                             static_cast<Batching>(p.batching), static_cast<Mover>(p.mover)});
 }
-std::string describe_items(const Proposal& p) {
-    if (p.item_size == 0) return "framed bytes";
-    // Another end's: whatever it likes to say.
-    std::string name{p.item_name, strnlen(p.item_name, shown_name)};
+/// Of a type. Another end's: whatever it likes to say.
+std::string describe_name(const char (&said)[shown_name]) {
+    std::string name{said, strnlen(said, shown_name)};
     std::replace_if(
         name.begin(), name.end(), [](char letter) { return letter < ' ' || letter > '~'; }, '?');
     if (name.size() == shown_name) name += "...";
+    return name;
+}
+std::string describe_items(const Proposal& p) {
+    if (p.item_size == 0) return "framed bytes";
+    const std::string name = describe_name(p.item_name);
     return fmt::format("items {}of {} bytes aligned to {}",
                        name.empty() ? std::string{} : fmt::format("'{}' ", name), p.item_size,
                        p.item_alignment);
@@ -102,7 +136,19 @@ void put_items(Proposal& proposal, const ItemFacts& item) noexcept {
     proposal.item_size = static_cast<std::uint32_t>(item.size);
     proposal.item_alignment = static_cast<std::uint32_t>(item.alignment);
     proposal.item_name_hash = base::name_hash(item.name);
+    std::memset(proposal.item_name, 0, shown_name);
     item.name.copy(proposal.item_name, shown_name);
+}
+
+FilterMessage message_of(const FilterAsked& filter) noexcept {
+    FilterMessage message{};
+    message.name_hash = filter.name_hash;
+    message.size = static_cast<std::uint32_t>(filter.object.size());
+    message.alignment = filter.alignment;
+    message.stops = filter.stops ? 1 : 0;
+    filter.name.copy(message.name, shown_name);
+    std::memcpy(message.object, filter.object.data(), filter.object.size());
+    return message;
 }
 
 bool have_one_item_type(const Proposal& one, const Proposal& other) noexcept {
@@ -114,6 +160,42 @@ bool have_one_item_type(const Proposal& one, const Proposal& other) noexcept {
 [[noreturn]] void mismatch(connect::Link& link, std::string cause, std::string remedy) {
     throw base::Error{base::ErrorCode::refused, "agree on a ring", link.peer_name(),
                       std::move(cause), std::move(remedy)};
+}
+
+/// What a producer's items become by the filter that its consumer asks for. Refuses what cannot be,
+/// which the consumer alone does not see.
+ItemFacts filtered(connect::Link& link, const ItemFacts& item, const Proposed& theirs) {
+    constexpr const char* attempt = "agree on a ring";
+    const FilterMessage& filter = *theirs.filter;
+    const std::string name = describe_name(filter.name);
+    if (filter.size > most_filter_bytes || filter.stops > 1) {
+        throw base::Error{base::ErrorCode::protocol, attempt, link.peer_name(),
+                          fmt::format("it asks for a filter of {} bytes", filter.size),
+                          "use the same version of the library at both ends"};
+    }
+    if (item.offer == nullptr) {
+        link.refuse(
+            attempt,
+            fmt::format("the other end asks for the filter '{}', and this end has none", name),
+            "give the producer items of flow::Filtered, with that filter, or ask for none");
+    }
+    ItemFacts made = item;
+    const auto refusal = item.offer->take({.name = {filter.name, strnlen(filter.name, shown_name)},
+                                           .name_hash = filter.name_hash,
+                                           .alignment = filter.alignment,
+                                           .stops = filter.stops != 0,
+                                           .object = std::span{filter.object}.first(filter.size)},
+                                          made);
+    if (refusal.has_value()) link.refuse(attempt, refusal->cause, refusal->remedy);
+    Proposal become{};
+    put_items(become, made);
+    if (!have_one_item_type(become, theirs.proposal)) {
+        link.refuse(attempt,
+                    fmt::format("the filter '{}' makes {}, the other end has {}", name,
+                                describe_items(become), describe_items(theirs.proposal)),
+                    "use the item type that the filter makes at the consumer");
+    }
+    return made;
 }
 
 std::uint64_t slot_bytes(const ItemFacts& item, Design design) {
@@ -236,8 +318,9 @@ void check(const RingOptions& options, const ItemFacts& item, Design design) {
 }
 
 Terms agree(connect::Link& link, Role role, Design design, const RingOptions& options,
-            const ItemFacts& item, const base::Deadline& deadline) {
-    check(options, item, design);
+            const ItemFacts& its_item, const base::Deadline& deadline) {
+    check(options, its_item, design);
+    ItemFacts item = its_item;
     Proposal mine{.capacity = options.capacity.value_or(0),
                   .initial = detail::first_position(0),
                   .secret = 0,
@@ -263,7 +346,10 @@ Terms agree(connect::Link& link, Role role, Design design, const RingOptions& op
     put_items(mine, item);
     mine.secret = base::random_bits();
 
-    const Proposal theirs = swap(link, mine, deadline);
+    Proposed proposed{mine};
+    if (item.filter != nullptr) proposed.filter = message_of(*item.filter);
+    const Proposed answer = swap(link, proposed, deadline);
+    const Proposal& theirs = answer.proposal;
     if (mine.role == theirs.role) {
         const char* const name = role == Role::producer ? "producer" : "consumer";
         mismatch(link, fmt::format("both ends are a {}", name),
@@ -275,7 +361,9 @@ Terms agree(connect::Link& link, Role role, Design design, const RingOptions& op
                              describe(theirs)),
                  "choose the same design at both ends");
     }
-    if (!have_one_item_type(mine, theirs)) {
+    if (role == Role::producer && answer.filter.has_value()) {
+        item = filtered(link, item, answer);
+    } else if (item.filter == nullptr && !have_one_item_type(mine, theirs)) {
         mismatch(
             link,
             fmt::format("this end has {}, the other end has {}", describe_items(mine),
@@ -297,6 +385,7 @@ Terms agree(connect::Link& link, Role role, Design design, const RingOptions& op
     const Proposal& producer = role == Role::producer ? mine : theirs;
 
     Terms terms;
+    terms.is_filtered = role == Role::producer ? answer.filter.has_value() : item.filter != nullptr;
     terms.peer_label = theirs.label;
     terms.peer_crew = {.number = theirs.crew, .size = theirs.crew_size};
     terms.slot_bytes = slot_bytes(item, design);

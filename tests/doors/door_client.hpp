@@ -7,6 +7,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <memory>
@@ -143,7 +144,7 @@ class DoorServing {
         open(DoorKind::resp, options.doors.resp);
         open(DoorKind::memcached, options.doors.memcached);
         // So that valgrind has the addresses that a store asks for.
-        options.store.memory_bytes = std::uint64_t{64} << 20;
+        options.store.memory_bytes = std::min(options.store.memory_bytes, std::uint64_t{64} << 20);
         // No device is needed for what is tested here.
         options.messages.transports = connect::Transport::tcp;
         return options;

@@ -8,6 +8,8 @@
 //   incr, decr        leave no blanks behind a number that has become shorter
 //   times             of two servers that were not asked at one moment; what is over has 0 here
 //   ma with T         gives a number that becomes longer its time here, too
+//   who has won       is kept here where a number is counted on: memcached forgets it where the
+//                     number becomes longer, and, by chance, where its own thread holds the item
 //   h, l, me          what the store does not keep
 //   numbers of 2^63 and more are some for memcached 1.6.18, or none, by what lies behind them
 //   control characters in keys, lengths and times of more than 32 bits, values of 1 MiB
@@ -277,9 +279,11 @@ class TextCommands {
                                                "P",
                                                "Lx",
                                                time_flag('T'),
-                                               time_flag('N'),
-                                               'R' + among({"30", "1500", "1000500", "x", "-1"})};
-                if (is_text) flags.emplace_back("s");
+                                               time_flag('N')};
+                if (is_text) {
+                    flags.emplace_back("s");
+                    flags.push_back('R' + among({"30", "1500", "1000500", "x", "-1"}));
+                }
                 const std::string said = encoded(key, flags);
                 return {"mg " + said + some(flags) + "\r\n", key, true};
             }
@@ -437,6 +441,8 @@ TEST_F(SaidByMemcached, OfWhatIsInvalidAndWonBySomebody) {
     expect_same("md k I T30000\r\n");
     expect_same("mg k v t f\r\n");  // W
     expect_same("mg k v t f\r\n");  // Z
+    expect_same("md k I T30000\r\n");
+    expect_same("mg k v t f\r\n");  // W: who was to make it anew did not in time
     expect_same("touch k 90000\r\n");
     expect_same("mg k v t\r\n");
     expect_same("ms k 3 I C1\r\nold\r\n");
@@ -484,6 +490,13 @@ TEST_F(SaidByMemcached, OfOpaqueTokens) {
 TEST_F(SaidByMemcached, OfLinesWithManyWords) {
     expect_same("mg none a b c d e f g h i j k l m n o p q r s\r\n");
     expect_same("ms k 1 a b c d e f g h i j k l m n o p q r s\r\n");
+    // Nineteen words are few enough, twenty are not: and no data follow these.
+    for (const char* flags :
+         {" q k O1 T0 F1 I MS a d e f g h i j l", " q k O1 T0 F1 I MS a d e f g h i j l m",
+          " q k O1 T0 F1 I MS a d e f g h i j l m n"}) {
+        expect_same("ms k 1" + std::string{flags} + "\r\nx\r\n");
+        expect_same("mg k" + std::string{flags} + " n\r\n");
+    }
     std::string keys;
     for (int i = 0; i < 2000; ++i) keys += " key" + std::to_string(i);
     expect_same(storing("set key1999 0 0", "x"));

@@ -124,6 +124,20 @@ TEST(MemcachedDoor, CountsInSixtyFourBits) {
     EXPECT_EQ(RawClient{serving}.ask({"incr", "n"}), ":100\r\n");
 }
 
+TEST(MemcachedDoor, RemembersWhoMakesANumberAnewHoweverItIsCountedOn) {
+    DoorServing serving;
+    TextClient text{serving};
+    ASSERT_EQ(text.ask("set n 0 1000 1\r\n9\r\n"), "STORED\r\n");
+    EXPECT_EQ(text.ask("mg n R2000 v\r\n"), "VA 1 W\r\n9\r\n");
+    EXPECT_EQ(text.ask("incr n 1\r\nmg n v\r\n"), "10\r\nVA 2 Z\r\n10\r\n");
+    EXPECT_EQ(text.ask("decr n 5\r\nmg n R2000 v\r\n"), "5\r\nVA 1 Z\r\n5\r\n");
+    EXPECT_EQ(text.ask("ma n D95 v\r\nmg n v\r\n"), "VA 3\r\n100\r\nVA 3 Z\r\n100\r\n");
+    EXPECT_EQ(RawClient{serving}.ask({"incr", "n"}), ":101\r\n");
+    EXPECT_EQ(text.ask("mg n v\r\n"), "VA 3 Z\r\n101\r\n");
+    // Who makes it anew ends that.
+    EXPECT_EQ(text.ask("set n 0 1000 1\r\n1\r\nmg n v\r\n"), "STORED\r\nVA 1\r\n1\r\n");
+}
+
 TEST(MemcachedDoor, RefusesWhatItDoesNotKeep) {
     DoorServing serving;
     TextClient text{serving};

@@ -83,13 +83,19 @@ TEST(MemcachedParser, HasLinesAsLongAsTheyMayBe) {
     // No data follow a line that is wrong.
     EXPECT_EQ(said_in("set k" + key + " 0 0 1\r\nv\r\n", 10), "set k" + key + " 0 0 1 \nv \n");
     for (const std::size_t step : {std::size_t{1}, std::size_t{5000}}) {
+        // The longest has 2,048 bytes before its last.
+        const std::string longest = "touch " + std::string(2041, 'k');
+        EXPECT_EQ(said_in(longest + "\r\n", step), longest + " \n");
+        EXPECT_EQ(said_in(longest + "k\r\n", step), "line is too long");
         EXPECT_EQ(said_in("touch " + std::string(2048, 'k') + "\r\n", step), "line is too long");
         EXPECT_EQ(said_in("get " + std::string(2048, 'k') + "\r\n", step),
                   "get " + std::string(2048, 'k') + " \n");
         EXPECT_EQ(said_in("get " + std::string(2048, 'k') + "\r\n", step, false),
                   "line is too long");
     }
-    EXPECT_EQ(said_in("get " + std::string(std::size_t{1} << 20, 'k'), 4096), "line is too long");
+    const std::string longest_get = "get " + std::string((std::size_t{1} << 20) - 5, 'k');
+    EXPECT_EQ(said_in(longest_get + "\r\n", 4096), longest_get + " \n");
+    EXPECT_EQ(said_in(longest_get + "k\r\n", 4096), "line is too long");
     EXPECT_EQ(said_in("\x80 get k\r\n", 1), "the binary protocol is not spoken here");
 }
 

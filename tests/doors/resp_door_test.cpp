@@ -2,6 +2,9 @@
 // same data as through our own client.
 #include <gtest/gtest.h>
 
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <atomic>
 #include <chrono>
 #include <random>
@@ -133,6 +136,32 @@ TEST(RespDoor, ServesOthersWhereAClientDiesInTheMiddle) {
     ASSERT_TRUE(serving.counts([](const DoorStats& stats) { return stats.connections == 1; }));
 }
 
+TEST(RespDoor, ForgetsAConnectionThatAForkedChildStillHolds) {
+    DoorServing serving;
+    RawClient client{serving};
+    RawClient leaves{serving};
+    ASSERT_EQ(leaves.ask({"ping"}), "+PONG\r\n");
+    const pid_t child = ::fork();
+    if (child == 0) {
+        for (;;) ::pause();
+    }
+    ASSERT_GT(child, 0);
+    EXPECT_EQ(leaves.ask({"quit"}), "+OK\r\n");
+    EXPECT_TRUE(serving.counts([](const DoorStats& now) { return now.connections == 1; }));
+    // What comes now goes to the socket that the child has, and concerns the server no more: it
+    // serves others, and falls asleep where they ask for nothing.
+    ASSERT_TRUE(leaves.send("PING\r\n"));
+    EXPECT_EQ(client.ask({"ping"}), "+PONG\r\n");
+    const std::uint64_t before = serving.server().stats().sleeps;
+    const auto deadline = in_time();
+    while (serving.server().stats().sleeps == before && !deadline.expired()) {
+        std::this_thread::yield();
+    }
+    EXPECT_NE(serving.server().stats().sleeps, before);
+    ::kill(child, SIGKILL);
+    ::waitpid(child, nullptr, 0);
+}
+
 TEST(RespDoor, GivesItsLastAnswersToWhoSaysNoMore) {
     DoorServing serving;
     RawClient client{serving};
@@ -230,6 +259,22 @@ TEST(RespDoor, ClosesWhoDoesNotReadWhereAllHoldTooMuch) {
     EXPECT_TRUE(serving.counts([](const DoorStats& stats) { return stats.greedy == 8; }));
     EXPECT_LT(serving.server().door_stats(DoorKind::resp).commands, 1U + 8 * 20);
     EXPECT_EQ(other.ask({"ping"}), "+PONG\r\n");
+}
+
+TEST(RespDoor, HoldsNothingOfTransactionsThatHaveEnded) {
+    ServerOptions options;
+    options.doors.max_held_bytes = std::size_t{4} << 20;
+    DoorServing serving{options};
+    RawClient client{serving};
+    const Words set{"set", "k", std::string(200'000, 'v')};
+    for (const char* const end : {"exec", "discard", "reset"}) {
+        for (int i = 0; i < 30; ++i) {
+            ASSERT_EQ(client.ask({"multi"}), "+OK\r\n") << end << ' ' << i;
+            ASSERT_EQ(client.ask(set), "+QUEUED\r\n") << end << ' ' << i;
+            ASSERT_NE(client.ask({end}), "") << end << ' ' << i;
+        }
+    }
+    EXPECT_EQ(serving.server().door_stats(DoorKind::resp).greedy, 0U);
 }
 
 TEST(RespDoor, TakesAtMostSoManyConnections) {

@@ -377,6 +377,13 @@ TEST_P(SaidAlike, OfKeys) {
                                       {"pexpiretime", "o"},
                                       {"setrange", "o", "1", "9"},
                                       {"pexpiretime", "o"},
+                                      // The same time is neither later nor earlier.
+                                      {"set", "g", "v", "exat", "4000000000"},
+                                      {"expireat", "g", "4000000000", "gt"},
+                                      {"expireat", "g", "4000000000", "lt"},
+                                      {"expireat", "g", "4000000001", "gt"},
+                                      {"expireat", "g", "4000000000", "lt"},
+                                      {"expiretime", "g"},
                                       {"getex", "o", "persist"},
                                       {"pexpiretime", "o"},
                                       {"config", "get", "save"},

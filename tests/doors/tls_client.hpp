@@ -83,6 +83,18 @@ class TlsClient : public DoorClient {
         }
         return all;
     }
+    /// These, and in one piece with them that no more will come.
+    bool send_last_by_tls(std::string_view bytes) {
+        if (SSL_write(session_.get(), bytes.data(), static_cast<int>(bytes.size())) <= 0) {
+            return false;
+        }
+        (void)SSL_shutdown(session_.get());
+        return flush();
+    }
+    /// The server has said that no more will come: nobody has cut the connection.
+    [[nodiscard]] bool has_ended_in_order() const {
+        return (SSL_get_shutdown(session_.get()) & SSL_RECEIVED_SHUTDOWN) != 0;
+    }
     /// New keys, for both directions.
     bool change_keys() {
         return SSL_key_update(session_.get(), SSL_KEY_UPDATE_REQUESTED) == 1 &&

@@ -212,6 +212,22 @@ TEST_F(Tls, ServesOthersWhereAClientIsKilled) {
     expect_served(client);
 }
 
+TEST_F(Tls, EndsInGoodOrderWhicheverSideEnds) {
+    DoorServing serving{with_tls()};
+    TlsClient quits{serving.path()};
+    ASSERT_TRUE(quits.shake_hands());
+    ASSERT_TRUE(quits.send_by_tls("QUIT\r\n"));
+    EXPECT_EQ(quits.receive_by_tls(100), "+OK\r\n");
+    EXPECT_TRUE(quits.has_ended_in_order());
+    // This one leaves its socket open: its last word is enough, though it came with a request.
+    TlsClient leaves{serving.path()};
+    ASSERT_TRUE(leaves.shake_hands());
+    ASSERT_TRUE(leaves.send_last_by_tls("PING\r\n"));
+    EXPECT_EQ(leaves.receive_by_tls(100), "+PONG\r\n");
+    EXPECT_TRUE(leaves.has_ended_in_order());
+    EXPECT_TRUE(serving.counts([](const DoorStats& now) { return now.connections == 0; }));
+}
+
 TEST_F(Tls, SaysNothingToOneTooMany) {
     ServerOptions options = with_tls();
     options.doors.max_connections = 1;

@@ -1029,27 +1029,51 @@ TEST(ChannelInOneProcess, NamesTheMistakeOfASecondThreadInIt) {
     EXPECT_EQ(channel.close(patience()), Status::ok);
 }
 
-// It sleeps for as long as nothing comes, and does not look now and then.
-TEST(ChannelInOneProcess, LooksNoMoreWhileItSleepsForAMessage) {
+// Some naps while its announcement is on its way are no looks; how long that takes depends on what
+// else runs here. Looks would never end.
+void expect_sleep_without_looks(pid_t thread) {
+    std::uint64_t sleeps = 7;
+    for (int tries = 0; tries < 40 && sleeps >= 7; ++tries) {
+        const std::uint64_t before = test::sleeps_of_thread(thread);
+        std::this_thread::sleep_for(500ms);
+        sleeps = test::sleeps_of_thread(thread) - before;
+    }
+    EXPECT_LT(sleeps, 7U) << "in half a second, where a look every 50 ms would be 10";
+}
+
+ChannelOptions that_block() {
     ChannelOptions options = with_ring(1024);
     options.wait = base::WaitPolicy::blocking();
+    return options;
+}
+
+TEST(ChannelInOneProcess, LooksNoMoreWhileItSleepsForAMessage) {
     std::optional<Channel> accepted;
-    Channel channel = connect_within(options, accepted);
+    Channel channel = connect_within(that_block(), accepted);
     std::thread sender{[&, receiver = ::gettid()] {
-        // Some naps while its announcement is on its way are no looks. How long that takes depends
-        // on what else runs here; looks would never end.
-        std::uint64_t sleeps = 7;
-        for (int tries = 0; tries < 40 && sleeps >= 7; ++tries) {
-            const std::uint64_t before = test::sleeps_of_thread(receiver);
-            std::this_thread::sleep_for(500ms);
-            sleeps = test::sleeps_of_thread(receiver) - before;
-        }
-        EXPECT_LT(sleeps, 7U) << "in half a second, where a look every 50 ms would be 10";
+        expect_sleep_without_looks(receiver);
         EXPECT_EQ(accepted->send(pattern(64, 1), patience()), Status::ok);
     }};
     Bytes message;
     EXPECT_EQ(channel.receive(message, patience()), Status::ok);
     sender.join();
+}
+
+TEST(ChannelInOneProcess, LooksNoMoreWhileItSleepsForRoom) {
+    std::optional<Channel> accepted;
+    Channel channel = connect_within(that_block(), accepted);
+    std::size_t sent = 0;
+    while (channel.try_send(pattern(64, sent)) == Status::ok) ++sent;
+    std::thread receiver{[&, sender = ::gettid()] {
+        expect_sleep_without_looks(sender);
+        Bytes message;
+        for (std::size_t i = 0; i <= sent; ++i) {
+            ASSERT_EQ(accepted->receive(message, patience()), Status::ok);
+            EXPECT_EQ(message, pattern(64, i));
+        }
+    }};
+    EXPECT_EQ(channel.send(pattern(64, sent), patience()), Status::ok);
+    receiver.join();
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "millrace/base/coroutine.hpp"
+#include "millrace/flow/advice.hpp"
 #include "millrace/flow/aggregate.hpp"
 #include "millrace/flow/aggregating.hpp"
 #include "millrace/flow/any.hpp"
@@ -28,16 +29,25 @@
 #include "millrace/flow/merge.hpp"
 #include "millrace/flow/priority.hpp"
 #include "millrace/flow/producer.hpp"
+#include "millrace/flow/profile.hpp"
 #include "millrace/flow/rebalance.hpp"
 #include "millrace/flow/replicate.hpp"
 #include "millrace/flow/shared.hpp"
+#include "millrace/flow/shared_fan_in.hpp"
+#include "millrace/flow/shared_producer.hpp"
 #include "millrace/flow/windowed.hpp"
 #include "words.hpp"
 
 struct Item {
     int key;
 };
-using Row = Item;
+struct Row {
+    int key;
+    double price;
+};
+struct Key {
+    int key;
+};
 struct Event {
     int key;
     long time;
@@ -53,6 +63,13 @@ struct Sale {
     std::uint32_t article;
     long amount;
 };
+struct Above {
+    double limit;
+    bool operator()(const Row& row) const { return row.price > limit; }
+};
+struct KeyOf {
+    Key operator()(const Row& row) const { return {row.key}; }
+};
 namespace app {
 struct Event {
     int number;
@@ -64,6 +81,8 @@ struct Order {
 };
 }  // namespace shop
 
+extern flow::Advice advice;
+extern flow::Requirements wanted;
 extern Item item;
 extern Event event;
 extern Item entry;
@@ -72,7 +91,7 @@ extern Price price;
 extern Status status;
 extern Item job;
 extern Item order;
-extern Item row;
+extern Row row;
 extern long total;
 extern Sale newest;
 extern Sale sale;
@@ -95,4 +114,5 @@ extern connect::Address my_address;
 extern std::vector<connect::Address> addresses;
 void use(const auto& item);
 void use(const auto& item, const auto& label);
+void serve(const auto& end);
 void bill(const Item& item);

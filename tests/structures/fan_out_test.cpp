@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <future>
 #include <set>
 #include <thread>
@@ -13,6 +14,7 @@
 #include "millrace/flow/consumer.hpp"
 #include "millrace/flow/fan_in.hpp"
 #include "support/child_process.hpp"
+#include "support/readable.hpp"
 
 namespace millrace::flow {
 namespace {
@@ -162,6 +164,63 @@ TEST(FanOut, SleepsUntilOneOfThemHasRoom) {
         while (fan.out->try_enqueue(Tagged::make(0, 0)) == Status::ok) {
         }
     }
+}
+
+/// Sends by the descriptor alone while both consumers take everything.
+void send_in_loop(Fan& fan) {
+    const int descriptor = fan.out->descriptor();
+    EXPECT_TRUE(millrace::test::is_readable(descriptor))
+        << "whether there is room nobody has asked";
+    std::uint64_t sent = 0;
+    const auto send = [&] {
+        while (fan.out->try_enqueue(Tagged::make(0, sent)) == Status::ok) ++sent;
+    };
+    ASSERT_TRUE(millrace::test::goes_quiet(descriptor, send));
+    std::atomic<std::uint64_t> taken = 0;
+    std::vector<std::jthread> threads;
+    for (auto& consumer : fan.consumers) {
+        threads.emplace_back([&] {
+            Tagged item;
+            Status status;
+            while ((status = consumer.dequeue(item, soon())) == Status::ok) ++taken;
+            EXPECT_EQ(status, Status::closed);
+        });
+    }
+    while (sent < 500) {
+        ASSERT_TRUE(millrace::test::becomes_readable(descriptor, 20s)) << sent;
+        if (fan.out->try_enqueue(Tagged::make(0, sent)) == Status::ok) ++sent;
+    }
+    EXPECT_EQ(fan.out->close(soon()), Status::ok);
+    threads.clear();
+    EXPECT_EQ(taken, sent);
+}
+
+TEST(FanOut, InALoopIsReadableWhenSomebodyMayHaveRoom) {
+    Fan fan{2, {.queue = small(4)}};
+    send_in_loop(fan);
+}
+
+TEST(FanOut, InALoopIsReadableWhenTheOneWhoseTurnItIsMayHaveRoom) {
+    Fan fan{2, {.queue = small(4), .routing = Routing::in_turn}};
+    send_in_loop(fan);
+}
+
+TEST(FanOut, InALoopIsNotReadableForAnotherThanTheOneWhoseTurnItIs) {
+    Fan fan{2, {.queue = small(4), .routing = Routing::in_turn}};
+    const int descriptor = fan.out->descriptor();
+    fill(*fan.out);
+    const std::size_t turn = (fan.out->last() + 1) % 2;
+    EXPECT_GT(drain(fan, 1 - turn), 0U);
+    EXPECT_TRUE(millrace::test::goes_quiet(
+        descriptor, [&] { EXPECT_EQ(fan.out->try_enqueue({}), Status::full); }));
+    std::optional<Consumer<Tagged>> dies{std::move(fan.consumers[turn])};
+    dies.reset();
+    Status status;
+    while ((status = fan.out->try_enqueue({})) == Status::full) {
+        ASSERT_TRUE(millrace::test::becomes_readable(descriptor, 20s)) << "its consumer is gone";
+    }
+    EXPECT_EQ(status, Status::ok);
+    EXPECT_NE(fan.out->last(), turn);
 }
 
 TEST(FanOut, PassesOverConsumersThatAreGoneUntilNobodyIsLeft) {

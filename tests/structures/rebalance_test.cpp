@@ -20,6 +20,7 @@
 
 #include "crowd.hpp"
 #include "support/child_process.hpp"
+#include "support/readable.hpp"
 
 namespace millrace::flow {
 namespace {
@@ -224,6 +225,30 @@ TEST(Rebalancing, OfAnyHistoryNothingIsLostOrGoesToAnother) {
         RC_ASSERT(all.complaints() == "");
     });
     EXPECT_TRUE(held);
+}
+
+TEST(Rebalancing, InALoopIsReadableWhenTheOwnerMayHaveRoom) {
+    Shuffled all{2};
+    const int descriptor = all.out->descriptor();
+    EXPECT_TRUE(millrace::test::is_readable(descriptor))
+        << "whether there is room nobody has asked";
+    std::uint64_t key = 0;
+    while (owner_of(key, all.out->owners()) != 1) ++key;
+    ASSERT_TRUE(millrace::test::goes_quiet(descriptor, [&] {
+        while (all.put(key) == Status::ok) {
+        }
+    }));
+    const Deadline deadline = soon();
+    while (!millrace::test::becomes_readable(descriptor, 10ms) && !deadline.expired()) {
+        (void)all.here[0]->take();
+    }
+    Status status;
+    while ((status = all.put(key)) == Status::full && !deadline.expired()) {
+        (void)all.here[0]->take();
+    }
+    EXPECT_EQ(status, Status::ok);
+    all.close();
+    EXPECT_EQ(all.complaints(), "");
 }
 
 TEST(Rebalancing, GivesUpNothingWhereARemovalTimesOut) {

@@ -10,6 +10,7 @@
 #include "crowd.hpp"
 #include "millrace/flow/consumer.hpp"
 #include "support/child_process.hpp"
+#include "support/readable.hpp"
 
 namespace millrace::flow {
 namespace {
@@ -93,6 +94,112 @@ TEST(Replicator, OfBytesGivesItemsOfAnyLength) {
         ASSERT_EQ(copies.consumers[0].dequeue(item, soon()), Status::ok);
         EXPECT_EQ(item, std::vector<std::byte>(i % 200, std::byte(i)));
     }
+}
+
+TEST(Replicator, SendsBatchesWholeOrTheirFrontToAll) {
+    Copies<Tagged> copies{3, {.queue = small(16)}};
+    constexpr std::size_t count = 2000;
+    std::vector<Tagged> items;
+    for (std::uint64_t i = 0; i != count; ++i) items.push_back(Tagged::make(0, i));
+    std::vector<std::jthread> threads;
+    for (auto& consumer : copies.consumers) {
+        threads.emplace_back([&] {
+            InOrder seen{1};
+            Tagged item;
+            Status status;
+            while ((status = consumer.dequeue(item, soon())) == Status::ok) seen.see(item);
+            EXPECT_EQ(status, Status::closed);
+            EXPECT_EQ(seen.total(), count);
+        });
+    }
+    const Deadline deadline = soon();
+    for (std::span<const Tagged> left = items; !left.empty() && !deadline.expired();) {
+        const BatchResult sent =
+            copies.producer->try_enqueue_batch(left.first(std::min<std::size_t>(left.size(), 37)));
+        EXPECT_TRUE(sent.status == Status::ok || sent.status == Status::full);
+        left = left.subspan(sent.count);
+        if (sent.status == Status::full) std::this_thread::yield();
+    }
+    EXPECT_EQ(copies.producer->close(soon()), Status::ok);
+    EXPECT_EQ(copies.producer->stats().items, count);
+    EXPECT_EQ(copies.producer->try_enqueue_batch(items).status, Status::closed);
+}
+
+TEST(Replicator, SendsNoPartOfABatchToOneAlone) {
+    Copies<Tagged> copies{2, {.queue = small(4)}};
+    Replicator<Tagged>& producer = *copies.producer;
+    std::vector<Tagged> items;
+    for (std::uint64_t i = 0; i != 64; ++i) items.push_back(Tagged::make(0, i));
+    std::size_t sent = 0;
+    // Whatever room there is comes and goes at one of them alone.
+    Tagged item;
+    std::uint64_t next = 0;
+    const Deadline deadline = soon();
+    while (sent != items.size() && !deadline.expired()) {
+        const BatchResult result = producer.try_enqueue_batch(std::span{items}.subspan(sent));
+        sent += result.count;
+        (void)producer.flush(Deadline::now());
+        while (copies.consumers[1].try_dequeue(item) == Status::ok) {
+            EXPECT_EQ(item, Tagged::make(0, next++));
+            EXPECT_LE(next, sent);
+        }
+        if (copies.consumers[0].try_dequeue(item) == Status::ok) {
+            EXPECT_LT(item.number, sent);
+        }
+    }
+    EXPECT_EQ(sent, items.size());
+}
+
+TEST(Replicator, InALoopIsReadableWhenAllMayHaveRoom) {
+    Copies<Tagged> copies{2, {.queue = small(4)}};
+    Replicator<Tagged>& producer = *copies.producer;
+    const int descriptor = producer.descriptor();
+    std::uint64_t sent = 0;
+    const auto send = [&] {
+        while (producer.try_enqueue(Tagged::make(0, sent)) == Status::ok) ++sent;
+    };
+    EXPECT_TRUE(millrace::test::is_readable(descriptor))
+        << "whether there is room nobody has asked";
+    ASSERT_TRUE(millrace::test::goes_quiet(descriptor, send));
+    constexpr std::uint64_t count = 500;
+    std::vector<std::jthread> threads;
+    for (auto& consumer : copies.consumers) {
+        threads.emplace_back([&] {
+            Tagged item;
+            for (std::uint64_t i = 0; i != count; ++i) {
+                ASSERT_EQ(consumer.dequeue(item, soon()), Status::ok);
+                EXPECT_EQ(item, Tagged::make(0, i));
+            }
+        });
+    }
+    while (sent < count) {
+        ASSERT_TRUE(millrace::test::becomes_readable(descriptor, 20s)) << sent;
+        if (producer.try_enqueue(Tagged::make(0, sent)) == Status::ok) ++sent;
+    }
+    EXPECT_EQ(producer.flush(soon()), Status::ok);
+}
+
+TEST(Replicator, InALoopIsReadableWhenSomebodyComesLeavesOrLags) {
+    auto producer = Replicator<Tagged>::listen(
+        fresh_address(), {.queue = small(4), .lagging = Lagging::leaves, .patience = 50ms});
+    const int descriptor = producer.descriptor();
+    std::optional<Consumer<Tagged>> consumer;
+    std::jthread joining{
+        [&] { consumer.emplace(Consumer<Tagged>::connect(producer.address(), small(4), soon())); }};
+    while (producer.consumers() == 0) {
+        ASSERT_TRUE(millrace::test::becomes_readable(descriptor, 20s));
+        (void)producer.look_around();
+    }
+    joining.join();
+    Status how = Status::ok;
+    producer.on_change([&](const Replica&, Status changed) { how = changed; });
+    // It takes nothing, and is told apart by the clock alone.
+    while (producer.consumers() != 0) {
+        ASSERT_TRUE(millrace::test::becomes_readable(descriptor, 20s));
+        (void)producer.try_enqueue(Tagged::make(0, 0));
+    }
+    EXPECT_EQ(how, Status::full);
+    EXPECT_EQ(producer.try_enqueue(Tagged::make(0, 0)), Status::ok) << "that nobody waits for";
 }
 
 TEST(Replicator, GivesToAllOrToNobody) {

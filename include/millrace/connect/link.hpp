@@ -197,6 +197,9 @@ class Link {
     [[nodiscard]] std::optional<std::vector<std::byte>> heard();
     /// The second half, waiting for it. Throws Error as exchange.
     [[nodiscard]] std::vector<std::byte> hear(const base::Deadline& deadline);
+    /// What the peer has said, as far as the last look (peer, peer_now, heard) found it: for words
+    /// that may come at any time, or never. No system call. At most 4 may wait here.
+    [[nodiscard]] std::optional<std::vector<std::byte>> overheard() noexcept;
 
     /// Makes a second queue pair between the same two ends, for requests that shall not wait behind
     /// those of the first; nothing orders the one against the other. It takes no receives. Both

@@ -7,6 +7,7 @@
 //   timed_out    nothing was given up, and close() may be called again
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 
@@ -80,6 +81,10 @@ class Closing {
     void say_goodbye(std::uint64_t position) noexcept;
     /// What the peer said so. None: it lives, died, or did not say.
     [[nodiscard]] std::optional<std::uint64_t> peer_position() const noexcept;
+    /// What goes with this end's goodbye besides: what a protocol has counted.
+    using Totals = std::array<std::uint64_t, 2>;
+    void add_to_goodbye(const Totals& totals) noexcept { totals_ = totals; }
+    [[nodiscard]] std::optional<Totals> peer_totals() const noexcept;
 
   private:
     /// Requests may fail because the peer has closed: its goodbye may be under way, for a moment.
@@ -89,6 +94,7 @@ class Closing {
 
     connect::Link* link_;
     const SendWindow* window_;
+    std::optional<Totals> totals_;
     bool is_liar_ = false;
     bool is_closing_ = false;
     std::optional<base::Status> closed_;

@@ -172,6 +172,10 @@ class End {
     [[nodiscard]] std::optional<std::uint64_t> peer_position() const noexcept {
         return closing_.peer_position();
     }
+    void add_to_goodbye(const Closing::Totals& totals) noexcept { closing_.add_to_goodbye(totals); }
+    [[nodiscard]] std::optional<Closing::Totals> peer_totals() const noexcept {
+        return closing_.peer_totals();
+    }
     [[nodiscard]] bool is_closing() const noexcept { return closing_.is_closing(); }
     [[nodiscard]] bool is_closed() const noexcept { return closing_.is_closed(); }
     template <class Deliver, class PeerHadAll, class Position>

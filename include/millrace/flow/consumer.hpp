@@ -81,9 +81,9 @@ class ConsumerEnd {
                 const base::Deadline& deadline)
         : design_{design},
           options_{std::move(options)},
-          receiver_{std::make_unique<Receiver>(std::move(connection.endpoint),
-                                               std::move(connection.link), design_, options_.ring,
-                                               item, deadline, connection.joining)},
+          receiver_{std::make_unique<Receiver>(
+              std::move(connection.endpoint), std::move(connection.link), design_, options_.ring,
+              Asking{item, options_}.facts, deadline, connection.joining)},
           item_size_{item.size},
           page_{consumer_page(options_.name)} {}
 
@@ -97,7 +97,8 @@ class ConsumerEnd {
             show();
     }
     [[nodiscard]] ConsumerStats current() const noexcept {
-        return {items_, framed_bytes_ + items_ * item_size_, empty_returns_, receiver_->counts()};
+        return {items_, framed_bytes_ + items_ * item_size_, empty_returns_, receiver_->counts(),
+                receiver_->filter_told()};
     }
     [[gnu::noinline]] void show() const noexcept {
         detail::show(page_, current());

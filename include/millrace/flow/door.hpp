@@ -68,6 +68,8 @@ class Door : public OwnersHub {
     Door() = default;
     /// Throws Error as Listener::listen. `whose`: "a fan-in", for errors. `most`: peers at a time.
     Door(const char* whose, const connect::Address& address, Options options, std::uint64_t most);
+    /// The same with a listener that somebody has made.
+    Door(const char* whose, Listener listener);
 
     /// From now on a thread of its own accepts: `try_accept()` gives an optional end there, and
     /// `take(End)` is called within look(). To be called at most once, before the first look.

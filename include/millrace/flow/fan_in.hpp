@@ -118,7 +118,7 @@ class FanIn : public detail::OfManyProducers<FanIn<T, D>> {
     friend class detail::OfManyProducers<FanIn>;
     struct NoMark {};
     struct State;
-    using Sources = detail::Sources<State, T, D, NoMark>;
+    using Sources = detail::Sources<State, Consumer<T, D>, NoMark>;
     using Source = typename Sources::Source;
     struct Level {
         std::vector<Source*> sources;

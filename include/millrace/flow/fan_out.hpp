@@ -14,8 +14,14 @@
 //
 // Every consumer has a queue of its own: a slow or dead one holds up only what has to go to it. To
 // give each consumer every item, see replicate.hpp. One thread at a time.
+//
+// With flow::Filtered as item type each consumer may ask for a filter of its own (filter.hpp). An
+// item that names nobody goes to a consumer whose filter takes it, and to nobody if none does; one
+// that is sent to a given consumer, or to that of its key, is left out if that one's filter does
+// so. Both are answered by `ok`.
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -34,9 +40,12 @@
 #include "millrace/connect/address.hpp"
 #include "millrace/connect/hub.hpp"
 #include "millrace/flow/door.hpp"
+#include "millrace/flow/filter.hpp"
+#include "millrace/flow/filtered_producer.hpp"
 #include "millrace/flow/key_hash.hpp"
 #include "millrace/flow/options.hpp"
 #include "millrace/flow/producer.hpp"
+#include "millrace/flow/room_descriptor.hpp"
 #include "millrace/flow/with_design.hpp"
 #include "millrace/ring/design.hpp"
 
@@ -139,7 +148,7 @@ class FanOut {
     [[nodiscard]] Producer<T, D>& to(std::size_t consumer) noexcept {
         return state_->ends[consumer].producer;
     }
-    /// The last item was sent to this one.
+    /// The last item that a filter did not leave out was sent to this one.
     [[nodiscard]] std::size_t last() const noexcept { return state_->cursor; }
 
     /// To whom FanOutOptions::routing says; consumers that are gone are passed over. `full`: there
@@ -170,13 +179,17 @@ class FanOut {
     }
     /// To one of them. As Producer's calls of that name.
     base::Status try_enqueue_to(std::size_t consumer, Item item) {
-        const base::Status status = to(consumer).try_enqueue(item);
-        if (status == base::Status::ok) state_->cursor = consumer;
+        bool is_laid = true;
+        const base::Status status = State::put(to(consumer), item, is_laid);
+        if (status == base::Status::ok && is_laid) state_->cursor = consumer;
+        if (status == base::Status::full && state_->room.is_used()) [[unlikely]]
+            state_->room.found_full(std::array{to(consumer).descriptor()});
         return status;
     }
     base::Status enqueue_to(std::size_t consumer, Item item, const base::Deadline& deadline) {
-        const base::Status status = to(consumer).enqueue(item, deadline);
-        if (status == base::Status::ok) state_->cursor = consumer;
+        bool is_laid = true;
+        const base::Status status = State::put(to(consumer), item, is_laid, deadline);
+        if (status == base::Status::ok && is_laid) state_->cursor = consumer;
         return status;
     }
     /// To the one that `key` belongs to, see partition_of(). If that is gone, so are its items:
@@ -187,6 +200,10 @@ class FanOut {
     base::Status enqueue_keyed(std::uint64_t key, Item item, const base::Deadline& deadline) {
         return enqueue_to(partition_of(key, size()), item, deadline);
     }
+
+    /// For a program's own loop, as Producer's: readable until a try_ call has answered `full`, and
+    /// again when that one is to be made once more.
+    [[nodiscard]] int descriptor() { return state_->room.get(); }
 
     /// Looks after the consumers, by a system call for each: calls that send do it now and then, by
     /// queue; a producer that pauses may want to. Never blocks. How many are there.
@@ -229,12 +246,26 @@ class FanOut {
                 return base::Status::closed;
             const std::size_t count = ends.size();
             bool is_full = false;
+            bool is_unwanted = false;
+            [[maybe_unused]] const Producer<T, D>* unwilling = nullptr;
             for (std::size_t i = 0; i != count; ++i) {
                 std::size_t at = cursor + 1 + i;
                 if (at >= count) at -= count;
                 if (ends[at].is_gone) [[unlikely]]
                     continue;
-                const base::Status status = ends[at].producer.try_enqueue(item);
+                bool is_laid = true;
+                if constexpr (detail::is_filtered<T>) {
+                    // Who asks as the one before would leave it out as well.
+                    if (unwilling != nullptr && unwilling->is_asked_as(ends[at].producer)) continue;
+                }
+                const base::Status status = put(ends[at].producer, item, is_laid);
+                if constexpr (detail::is_filtered<T>) {
+                    if (status == base::Status::ok && !is_laid) {
+                        is_unwanted = true;
+                        unwilling = &ends[at].producer;
+                        continue;
+                    }
+                }
                 if (status == base::Status::ok) [[likely]] {
                     cursor = at;
                     return status;
@@ -242,17 +273,49 @@ class FanOut {
                 if (status == base::Status::full) {
                     is_full = true;
                     turn_of = at;
-                    if (options.routing == Routing::in_turn) return status;
+                    if (options.routing == Routing::in_turn) break;
                 } else if (status == base::Status::too_large) {
                     return status;
                 } else {
                     leave(at, status);
                 }
             }
-            return is_full ? base::Status::full : why_last;
+            if (is_full && room.is_used()) [[unlikely]]
+                await_room();
+            return is_full ? base::Status::full : is_unwanted ? base::Status::ok : why_last;
+        }
+        /// `is_laid`: true before; false if a filter has left out what was answered by `ok`.
+        static base::Status put(Producer<T, D>& producer, Item item,
+                                [[maybe_unused]] bool& is_laid) {
+            if constexpr (detail::is_filtered<T>) {
+                return producer.try_enqueue(item, is_laid);
+            } else {
+                return producer.try_enqueue(item);
+            }
+        }
+        static base::Status put(Producer<T, D>& producer, Item item, [[maybe_unused]] bool& is_laid,
+                                const base::Deadline& deadline) {
+            if constexpr (detail::is_filtered<T>) {
+                return producer.enqueue(item, is_laid, deadline);
+            } else {
+                return producer.enqueue(item, deadline);
+            }
+        }
+
+        /// Who is next has no room; or nobody has.
+        [[gnu::cold]] void await_room() {
+            if (options.routing == Routing::in_turn) {
+                return room.found_full(std::array{ends[turn_of].producer.descriptor()});
+            }
+            std::vector<int> descriptors;
+            for (End& end : ends) {
+                if (!end.is_gone) descriptors.push_back(end.producer.descriptor());
+            }
+            room.found_full(descriptors);
         }
         void leave(std::size_t at, base::Status how) {
             End& end = ends[at];
+            if (room.is_used()) room.forget(end.producer.descriptor());
             why_last = how;
             end.is_gone = true;
             if (end.watched.has_value()) waiter.forget(*end.watched);
@@ -277,6 +340,7 @@ class FanOut {
 
         FanOutOptions options;
         detail::RoomWaiter waiter;
+        detail::RoomDescriptor room{};
         std::vector<End> ends;
         bool is_closing = false;
         std::size_t cursor = static_cast<std::size_t>(-1);  ///< who was served last

@@ -25,6 +25,11 @@ class Listener {
     /// What accepts the connections beneath.
     [[nodiscard]] connect::Listener& links() noexcept { return listener_; }
 
+    /// Of a structure whose links are not those of flow queues.
+    [[nodiscard]] static Listener over(connect::Listener links, Options options) {
+        return Listener{std::move(links), std::move(options)};
+    }
+
   private:
     Listener(connect::Listener listener, Options options)
         : listener_{std::move(listener)}, options_{std::move(options)} {}

@@ -188,7 +188,7 @@ class Merge : public detail::OfManyProducers<Merge<T, key_of, is_heartbeat, D>> 
         bool is_muted = false;   ///< its descriptor is not watched
     };
     struct State;
-    using Sources = detail::Sources<State, T, D, Mark>;
+    using Sources = detail::Sources<State, Consumer<T, D>, Mark>;
     using Source = typename Sources::Source;
 
     struct State : Sources {

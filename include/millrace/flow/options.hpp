@@ -7,6 +7,7 @@
 
 #include "millrace/base/wait.hpp"
 #include "millrace/connect/link.hpp"
+#include "millrace/flow/filter.hpp"
 #include "millrace/ring/options.hpp"
 
 namespace millrace::flow {
@@ -25,6 +26,8 @@ struct Options {
     /// Producer: how many items of try_enqueue_gather one WRITE shall be able to gather, at most
     /// 16. The queue pair is asked for two slices each, and refuses what the device cannot do.
     std::uint32_t gather = 1;
+    /// Consumer: what the producer makes of each item before it is laid (flow/filter.hpp).
+    Filter filter{};
 };
 
 }  // namespace millrace::flow

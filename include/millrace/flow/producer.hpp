@@ -97,7 +97,7 @@ class ProducerEnd {
     ProducerEnd(Connection connection, ring::Design design, Options options, const ItemFacts& item,
                 const base::Deadline& deadline)
         : design_{design},
-          options_{std::move(options)},
+          options_{of_producer(std::move(options))},
           sender_{std::make_unique<Sender>(std::move(connection.endpoint),
                                            std::move(connection.link), design_, options_.ring, item,
                                            deadline, connection.joining)},
@@ -114,7 +114,7 @@ class ProducerEnd {
             show();
     }
     [[nodiscard]] ProducerStats current() const noexcept {
-        return {items_, framed_bytes_ + items_ * item_size_, sender_->counts()};
+        return {items_, framed_bytes_ + items_ * item_size_, sender_->counts(), filter_};
     }
     /// Later, if a mover is at work just now.
     [[gnu::noinline]] void show() noexcept {
@@ -155,6 +155,7 @@ class ProducerEnd {
     std::uint64_t framed_bytes_ = 0;  ///< payload of frames; that of items is counted by them
     std::uint64_t item_size_;         ///< 0: frames
     std::uint32_t gathered_ = 0;      ///< frames since the last that were sent
+    FilterCounts filter_{};           ///< where the consumer has asked for one
     mutable base::StatisticsPage page_;
 };
 
@@ -264,6 +265,8 @@ class Producer : public detail::ProducerEnd<D>, public detail::Factories<Produce
     base::Status claim(T*& place, const base::Deadline& deadline) {
         return this->wait_for_space([&] { return claim(place); }, deadline);
     }
+    /// After a claim that was answered `ok`: so many items have room together with the claimed one.
+    [[nodiscard]] std::uint64_t room() const noexcept { return this->sender_->room() / slot; }
     /// Sends the claimed item. `empty`: there is none, as another call came since the claim and
     /// the place is gone, or nothing was claimed; nothing is sent.
     base::Status commit() noexcept {
@@ -328,6 +331,10 @@ class Producer : public detail::ProducerEnd<D>, public detail::Factories<Produce
     static constexpr std::uint64_t none = ~std::uint64_t{0};
     std::uint64_t claimed_ = none;  ///< the position of the place
 };
+
+/// Items of which the consumer chooses: flow/filtered_producer.hpp.
+template <class T, class... Filters, ring::Design D>
+class Producer<Filtered<T, Filters...>, D>;
 
 /// Items of any number of bytes, up to max_size().
 template <ring::Design D>

@@ -1,7 +1,7 @@
 // What the points of the design space were measured to do on a device, for choose() (advice.hpp).
 // `millrace tune` measures them, and writes a profile into the user's cache:
 //
-//     $XDG_CACHE_HOME/millrace/flow-soft0-fast.json           (else ~/.cache/millrace/…)
+//   $XDG_CACHE_HOME/millrace/flow-soft0-fast.json           (else ~/.cache/millrace/…)
 //
 //     const flow::Profile profile = flow::Profile::load();     // of the device in use
 //     const flow::Advice advice = flow::choose(wanted, profile);

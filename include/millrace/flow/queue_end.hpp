@@ -17,6 +17,7 @@
 #include "millrace/base/statistics.hpp"
 #include "millrace/connect/accepting.hpp"
 #include "millrace/connect/link.hpp"
+#include "millrace/flow/filter.hpp"
 #include "millrace/flow/item_name.hpp"
 #include "millrace/flow/listener.hpp"
 #include "millrace/flow/options.hpp"
@@ -33,7 +34,8 @@ struct Bytes {};
 /// What can be an item as it is: no pointers are followed, no constructors run.
 template <class T>
 concept PlainItem = std::is_trivially_copyable_v<T> && std::is_trivially_destructible_v<T> &&
-                    !std::is_same_v<T, Bytes> && alignof(T) <= 4096 && !base::holds_address<T>;
+                    !std::is_same_v<T, Bytes> && !detail::is_filtered<T> && alignof(T) <= 4096 &&
+                    !base::holds_address<T>;
 
 namespace detail {
 
@@ -137,6 +139,20 @@ class Factories {
             });
     }
 };
+
+/// A consumer's items, with the filter that its options ask for: as long as this and they live.
+struct Asking {
+    Asking(const ItemFacts& item, const Options& options)
+        : asked{options.filter.asked()}, facts{item} {
+        if (!options.filter.is_none()) facts.filter = &asked;
+    }
+    Asking(const Asking&) = delete;
+    Asking& operator=(const Asking&) = delete;
+    ring::FilterAsked asked;
+    ItemFacts facts;
+};
+/// Throws Error (invalid_argument) if they ask for a filter.
+[[nodiscard]] Options of_producer(Options options);
 
 [[nodiscard]] base::StatisticsPage producer_page(std::string_view name);
 [[nodiscard]] base::StatisticsPage consumer_page(std::string_view name);

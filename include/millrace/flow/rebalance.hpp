@@ -30,6 +30,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -49,6 +50,7 @@
 #include "millrace/flow/key_hash.hpp"
 #include "millrace/flow/options.hpp"
 #include "millrace/flow/producer.hpp"
+#include "millrace/flow/room_descriptor.hpp"
 #include "millrace/ring/design.hpp"
 
 namespace millrace::flow {
@@ -136,6 +138,7 @@ class KeyedFanOut {
         base::Status status = tell(*at, &deadline);
         if (status == base::Status::ok) status = at->producer.close(deadline);
         if (status == base::Status::timed_out || status == base::Status::cancelled) return status;
+        if (room_.is_used()) room_.forget(at->producer.descriptor());
         ends_.erase(at);
         if (watcher_) {
             watcher_(number, status == base::Status::ok ? base::Status::closed : status);
@@ -164,6 +167,9 @@ class KeyedFanOut {
         tell_all();
         return owners_.size();
     }
+    /// For a program's own loop, as Producer's: readable until try_enqueue() has answered `full`,
+    /// and again when that is to be made once more.
+    [[nodiscard]] int descriptor() { return room_.get(); }
     /// As Producer's, of all owners: the first answer that is not `ok`, after all were tried.
     base::Status flush(const base::Deadline& deadline) {
         return each(deadline, [&](auto& end) { return end.flush(deadline); });
@@ -212,6 +218,7 @@ class KeyedFanOut {
     void leave(std::size_t at, base::Status how) {
         const std::uint64_t number = ends_[at].number;
         why_last_ = how;
+        if (room_.is_used()) room_.forget(ends_[at].producer.descriptor());
         ends_.erase(ends_.begin() + static_cast<std::ptrdiff_t>(at));
         rebalance();
         if (watcher_) watcher_(number, how);
@@ -264,6 +271,8 @@ class KeyedFanOut {
             if (status == base::Status::ok) {
                 status = put(*at, {.kind = Kind::item, .epoch = epoch_, .item = item}, deadline);
             }
+            if (status == base::Status::full && room_.is_used()) [[unlikely]]
+                room_.found_full(std::array{at->producer.descriptor()});
             if (!is_end(status)) return status;
             leave(static_cast<std::size_t>(at - ends_.begin()), status);
         }
@@ -281,6 +290,7 @@ class KeyedFanOut {
     }
 
     Options options_;
+    detail::RoomDescriptor room_{};
     std::vector<End> ends_;
     std::vector<std::uint64_t> owners_;  ///< of epoch_
     std::uint32_t epoch_ = 0;            ///< how often they have changed

@@ -12,12 +12,18 @@
 // when it left, all others who are there see, too. Each has a queue of its own; one that lags holds
 // up all, or leaves. One thread at a time.
 //
+// With flow::Filtered as item type each consumer may ask for a filter of its own (filter.hpp). One
+// that leaves an item out has had it: it needs no room for it, and counts towards the quorum as
+// before. One whose filter throws leaves, by WhenThrown::stop, as if it had died; by skip it stays,
+// and lacks the item. What all others see is as above.
+//
 // Calls look each millisecond, by the clock, for who has come and who has died: a producer that
 // sends seldom calls look_around() between its items. A consumer is one of them once its setup is
 // over; until then it holds up nobody.
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -40,8 +46,12 @@
 #include "millrace/connect/acceptor.hpp"
 #include "millrace/connect/address.hpp"
 #include "millrace/flow/door.hpp"
+#include "millrace/flow/filter.hpp"
+#include "millrace/flow/filtered_producer.hpp"
 #include "millrace/flow/options.hpp"
 #include "millrace/flow/producer.hpp"
+#include "millrace/flow/room_descriptor.hpp"
+#include "millrace/flow/stats.hpp"
 #include "millrace/flow/with_design.hpp"
 #include "millrace/ring/design.hpp"
 
@@ -146,6 +156,23 @@ class Replicator {
         }
     }
 
+    /// Items from the front of `items`, as many as have room with all who are there, sent together.
+    /// As so many try_enqueue() otherwise: each item goes to all or to nobody.
+    [[nodiscard]] BatchResult try_enqueue_batch(std::span<const T> items)
+        requires(!std::is_same_v<T, Bytes> && !detail::is_filtered<T>)
+    {
+        State& state = *state_;
+        if (state.door.is_due()) [[unlikely]]
+            state.keep_house();
+        return state.send_batch(items);
+    }
+    /// For a program's own loop, as Producer's: readable until a try_ call has answered `full`, and
+    /// again when it is to be made once more, or somebody has come; look_around() takes them in.
+    [[nodiscard]] int descriptor() {
+        state_->door.require_owner("put into a loop");
+        return state_->room.get();
+    }
+
     /// Until every item is in the ring of every consumer, and each was found alive after its last.
     /// As Producer::flush: the first answer that is not `ok`; a consumer that is gone meanwhile is
     /// none of it; `peer_lost`: those who remain are fewer than the quorum.
@@ -190,6 +217,7 @@ class Replicator {
         Producer<T, D> producer;
         Replica facts;
         std::optional<base::Clock::time_point> full_since{};
+        /// Of an unfiltered item.
         std::conditional_t<std::is_same_v<T, Bytes>, std::span<std::byte>, T*> place{};
     };
 
@@ -200,7 +228,8 @@ class Replicator {
             : options{std::move(chosen)},
               door{"a replicator", address, detail::without_spin(options.queue),
                    options.max_consumers},
-              quorum{options.quorum.value_or(0)} {
+              quorum{options.quorum.value_or(0)},
+              room{door.hub()} {
             if (!options.acceptor.has_value()) return;
             door.accept_beside(
                 *options.acceptor,
@@ -216,6 +245,45 @@ class Replicator {
         }
 
         base::Status send(Item item) {
+            const base::Status found = find_room(item);
+            if (found != base::Status::ok) return found;
+            for (std::size_t i = 0; i < replicas.size();) {
+                const base::Status status = commit(*replicas[i], item);
+                if (status == base::Status::ok) [[likely]] {
+                    ++i;
+                } else {
+                    leave(i, status);
+                }
+            }
+            ++counts.items;
+            return replicas.size() < quorum ? base::Status::peer_lost : base::Status::ok;
+        }
+        BatchResult send_batch(std::span<const T> items) {
+            BatchResult result;
+            while (result.count != items.size() && result.status == base::Status::ok) {
+                result.status = find_room(items[result.count]);
+                if (result.status != base::Status::ok) break;
+                std::uint64_t count = items.size() - result.count;
+                for (const auto& member : replicas) {
+                    count = std::min(count, member->producer.room());
+                }
+                const auto batch = items.subspan(result.count, count);
+                for (std::size_t i = 0; i < replicas.size();) {
+                    const base::Status status =
+                        replicas[i]->producer.try_enqueue_batch(batch).status;
+                    if (status == base::Status::ok) [[likely]] {
+                        ++i;
+                    } else {
+                        leave(i, status);
+                    }
+                }
+                counts.items += count;
+                result.count += count;
+                if (replicas.size() < quorum) result.status = base::Status::peer_lost;
+            }
+            return result;
+        }
+        base::Status find_room(Item item) {
             if (is_closed) return base::Status::closed;
             // First there must be room for it everywhere. A claim that is not used is no harm, and
             // each is a call in which a queue moves on, be another one full or not.
@@ -238,32 +306,37 @@ class Replicator {
                 ++i;
             }
             if (replicas.size() < quorum) return base::Status::peer_lost;
-            if (!has_room) return base::Status::full;
-            for (std::size_t i = 0; i < replicas.size();) {
-                const base::Status status = commit(*replicas[i], item);
-                if (status == base::Status::ok) [[likely]] {
-                    ++i;
-                } else {
-                    leave(i, status);
-                }
+            if (!has_room && room.is_used()) [[unlikely]]
+                await_room();
+            return has_room ? base::Status::ok : base::Status::full;
+        }
+        [[gnu::cold]] void await_room() {
+            Member& member = *replicas[fullest];
+            room.found_full(std::array{member.producer.descriptor()});
+            if (options.lagging == Lagging::leaves) {
+                room.wake_at(*member.full_since + options.patience);
             }
-            ++counts.items;
-            return replicas.size() < quorum ? base::Status::peer_lost : base::Status::ok;
         }
         static base::Status claim(Member& member, Item item) noexcept {
-            if constexpr (std::is_same_v<T, Bytes>) {
+            if constexpr (detail::is_filtered<T>) {
+                return member.producer.prepare(item);
+            } else if constexpr (std::is_same_v<T, Bytes>) {
                 return member.producer.claim(item.size(), member.place);
             } else {
                 return member.producer.claim(member.place);
             }
         }
-        static base::Status commit(Member& member, Item item) noexcept {
-            if constexpr (std::is_same_v<T, Bytes>) {
-                if (!item.empty()) std::memcpy(member.place.data(), item.data(), item.size());
+        static base::Status commit(Member& member, [[maybe_unused]] Item item) noexcept {
+            if constexpr (detail::is_filtered<T>) {
+                return member.producer.settle();
             } else {
-                std::memcpy(member.place, &item, sizeof(T));
+                if constexpr (std::is_same_v<T, Bytes>) {
+                    if (!item.empty()) std::memcpy(member.place.data(), item.data(), item.size());
+                } else {
+                    std::memcpy(member.place, &item, sizeof(T));
+                }
+                return member.producer.commit();
             }
-            return member.producer.commit();
         }
         bool is_late(Member& member) {
             if (options.lagging == Lagging::holds_up) return false;
@@ -279,7 +352,9 @@ class Replicator {
                 until = until.no_later_than(*member.full_since + options.patience);
             }
             base::Status status = base::Status::ok;
-            if constexpr (std::is_same_v<T, Bytes>) {
+            if constexpr (detail::is_filtered<T>) {
+                status = member.producer.wait_for_room(until);
+            } else if constexpr (std::is_same_v<T, Bytes>) {
                 status = member.producer.claim(awaited_bytes, member.place, until);
             } else {
                 status = member.producer.claim(member.place, until);
@@ -299,6 +374,7 @@ class Replicator {
         }
         void leave(std::size_t at, base::Status how) {
             const std::unique_ptr<Member> member = std::move(replicas[at]);
+            if (room.is_used()) room.forget(member->producer.descriptor());
             replicas.erase(replicas.begin() + static_cast<std::ptrdiff_t>(at));
             --counts.consumers;
             ++counts.left;
@@ -319,6 +395,10 @@ class Replicator {
                 arriving.push_back(std::move(*producer));
             }
             meet_newcomers();
+            // Their last word comes by no event of the hub's.
+            if (room.is_used() && !arriving.empty()) {
+                room.wake_at(base::Clock::now() + std::chrono::milliseconds{1});
+            }
             look_after(detail::looked_after_at_once);
         }
         void meet_newcomers() {
@@ -378,6 +458,7 @@ class Replicator {
         ReplicatorOptions options;
         detail::Door door{};
         std::size_t quorum;
+        detail::RoomDescriptor room{};
         std::vector<std::unique_ptr<Member>> replicas;
         std::vector<Producer<T, D>> arriving;  ///< their setup is not over
         std::size_t aside = 0;                 ///< in `replicas`: who was looked after last

@@ -83,8 +83,11 @@ void check(const char* whose, const FanInOptions& options);
 ///
 ///   rests()                        it is about to sleep
 ///
-/// `Mark`: what the owner notes of each source. One thread at a time: that of the door.
-template <class Owner, class T, ring::Design D, class Mark>
+///   nap()                          not required: may_sleep() says no, and a wait is to go on
+///
+/// `End`: what it has of each producer, a Consumer or what has the same calls. `Mark`: what the
+/// owner notes of each source. One thread at a time: that of the door.
+template <class Owner, class End, class Mark>
 struct Sources {
     /// A producer, with one queue or one for each of its levels.
     struct Party {
@@ -97,9 +100,9 @@ struct Sources {
         [[nodiscard]] bool has_joined() const noexcept { return came >= crew.size; }
     };
     struct Source {
-        Source(Consumer<T, D> end, Party& its_party)
+        Source(End end, Party& its_party)
             : consumer{std::move(end)}, party{&its_party}, label{consumer.peer_label()} {}
-        Consumer<T, D> consumer;
+        End consumer;
         Party* party;
         std::uint32_t label;
         connect::Hub::Id member{};
@@ -107,19 +110,30 @@ struct Sources {
         Mark mark{};
     };
 
+    /// Any thread that accepts.
+    using LetIn = std::function<std::optional<End>(Listener& listener)>;
+
     /// `whose`: "a fan-in". Throws Error.
     Sources(const char* whose, const connect::Address& address, FanInOptions chosen)
+        : Sources{std::move(chosen),
+                  [&](const FanInOptions& asked) {
+                      return Door{whose, address, queue_options(whose, asked),
+                                  std::uint64_t{asked.max_producers} * asked.levels};
+                  },
+                  [](Listener& listener) { return End::try_accept(listener); }} {}
+    /// `make_door(const FanInOptions&)`: where they come in.
+    template <class MakeDoor>
+    Sources(FanInOptions chosen, MakeDoor&& make_door, LetIn let_them_in)
         : options{std::move(chosen)},
           wait_policy{options.queue.wait},
-          door{whose, address, queue_options(whose, options),
-               std::uint64_t{options.max_producers} * options.levels},
+          door{make_door(options)},
+          let_in{std::move(let_them_in)},
           aside_ticks{base::ticks_in(std::chrono::microseconds{5})},
           spin_ticks{base::ticks_in(wait_policy.spin)} {
         if (!options.acceptor.has_value()) return;
         door.accept_beside(
-            *options.acceptor,
-            [&listener = door.listener()] { return Consumer<T, D>::try_accept(listener); },
-            [this](Consumer<T, D> consumer) { take(std::move(consumer)); });
+            *options.acceptor, [this] { return let_in(door.listener()); },
+            [this](End consumer) { take(std::move(consumer)); });
     }
     Sources(const Sources&) = delete;
     Sources& operator=(const Sources&) = delete;
@@ -188,7 +202,7 @@ struct Sources {
     }
     void accept() {
         while (!is_closed && may_join()) {
-            std::optional<Consumer<T, D>> consumer = Consumer<T, D>::try_accept(door.listener());
+            std::optional<End> consumer = let_in(door.listener());
             if (!consumer.has_value()) return;
             take(std::move(*consumer));
         }
@@ -196,7 +210,7 @@ struct Sources {
     [[nodiscard]] bool may_join() const noexcept {
         return options.expected == 0 || counts.joined < options.expected;
     }
-    void take(Consumer<T, D> consumer) {
+    void take(End consumer) {
         if (is_closed || !may_join()) return consumer.close();
         Party& party = party_of(consumer);
         sources.push_back(std::make_unique<Source>(std::move(consumer), party));
@@ -220,7 +234,7 @@ struct Sources {
         source.member =
             door.hub().add(source.consumer.descriptor(), [this, &source] { activate(source); });
     }
-    Party& party_of(const Consumer<T, D>& consumer) {
+    Party& party_of(const End& consumer) {
         const ring::Crew crew = consumer.peer_crew();
         for (const auto& party : parties) {
             if (crew.number != 0 && party->crew.number == crew.number && !party->has_joined()) {
@@ -294,7 +308,7 @@ struct Sources {
         std::size_t stay = 0;
         for (std::size_t i = 0; i < active.size(); ++i) {
             Source& source = *active[i];
-            detail::Seen<T> seen{};
+            typename End::Seen seen{};
             const base::Status status = source.consumer.peek(seen);
             if (status == base::Status::empty) {
                 source.is_active = false;
@@ -314,6 +328,8 @@ struct Sources {
                 sources_->owner().rests();
                 sources_->door.rest("wait for an item",
                                     base::Deadline::after(limit).cancelled_by(cancellation));
+            } else if constexpr (requires(Owner& owner) { owner.nap(); }) {
+                sources_->owner().nap();
             }
             if (sources_->door.look("wait for an item")) sources_->accept();
         }
@@ -354,6 +370,7 @@ struct Sources {
     FanInOptions options;
     base::WaitPolicy wait_policy;
     Door door;
+    LetIn let_in;
     std::vector<std::unique_ptr<Source>> sources;
     std::vector<std::unique_ptr<Party>> parties;
     std::uint64_t numbered = 0;

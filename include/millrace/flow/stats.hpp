@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "millrace/flow/filter.hpp"
 #include "millrace/ring/receiver.hpp"
 #include "millrace/ring/sender.hpp"
 
@@ -14,6 +15,7 @@ struct ProducerStats {
     std::uint64_t items = 0;
     std::uint64_t payload_bytes = 0;
     ring::SenderCounts ring;
+    FilterCounts filter{};  ///< where the consumer has asked for one
 };
 
 struct ConsumerStats {
@@ -21,6 +23,8 @@ struct ConsumerStats {
     std::uint64_t payload_bytes = 0;
     std::uint64_t empty_returns = 0;
     ring::ReceiverCounts ring;
+    /// What the producer has told of the filter that this end asked for.
+    ring::FilterTold filter{};
 };
 
 /// What a batch operation did: `count` items, and why it stopped there (`ok`: it did not).

@@ -31,7 +31,7 @@ auto with_design(ring::Design design, Make&& make) {
 
 /// What an item is where it is passed in.
 template <class T>
-using Given = std::conditional_t<std::is_same_v<T, Bytes>, std::span<const std::byte>, const T&>;
+using Given = FilterArgument<ItemIn<T>>;
 /// And where it is copied out.
 template <class T>
 using Taken = std::conditional_t<std::is_same_v<T, Bytes>, std::vector<std::byte>, T>;

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "millrace/base/language.hpp"
+#include "millrace/ring/filter_terms.hpp"
 
 namespace millrace::ring {
 
@@ -16,6 +17,11 @@ struct ItemFacts {
     /// What an item is called: both ends must say the same. Must outlive the ring. Of more than 160
     /// characters the beginning is shown in errors, and all of it compared (by a hash).
     std::string_view name{};
+    /// A consumer's: what the producer is to make of its items, so that they become these. Null:
+    /// they are the producer's as they are. Only until the two have agreed.
+    const FilterAsked* filter = nullptr;
+    /// A producer's: who answers that. Null: nothing is made of them.
+    FilterOffer* offer = nullptr;
 };
 
 }  // namespace millrace::ring

@@ -43,6 +43,7 @@
 #include "millrace/ring/detail/space_giver.hpp"
 #include "millrace/ring/detail/stand_back.hpp"
 #include "millrace/ring/every_design.hpp"
+#include "millrace/ring/filter_terms.hpp"
 #include "millrace/ring/frames.hpp"
 #include "millrace/ring/item_facts.hpp"
 #include "millrace/ring/options.hpp"
@@ -208,6 +209,8 @@ class Receiver {
     [[nodiscard]] base::Status ended() const noexcept { return end_.ended(); }
     /// Why it is lost. Else empty.
     [[nodiscard]] std::string failure() const;
+    /// What the producer has told of its filter. Nothing, where there is none.
+    [[nodiscard]] FilterTold filter_told() const;
 
   private:
     friend base::ForkWatch;
@@ -239,6 +242,8 @@ class Receiver {
     std::span<const std::byte> next_frame(bool& found) noexcept;
 
     [[gnu::cold]] base::Status look() noexcept;
+    /// Of a filter. Not `ok`: it has stopped the queue, and everything before was taken.
+    [[gnu::cold]] base::Status hear_of_filter() noexcept;
     /// Takes the producer's last word. `ok`; `empty` as long as it is not here; what ends it.
     base::Status try_join() noexcept {
         return join_ == nullptr ? base::Status::ok : look_for_last_word();
@@ -280,6 +285,7 @@ class Receiver {
     bool waiting_ = false;    ///< between a sleeper's prepare() and retract()
     bool last_look_ = false;  ///< the peer's end was seen; one more look at the marks decides
     base::Deadline missing_until_ = base::Deadline::never();
+    std::unique_ptr<detail::FilterHearing> filter_;  ///< where the producer has one
     base::ForkWatch fork_watch_{*this};
 };
 

@@ -39,6 +39,7 @@
 #include "millrace/ring/detail/joining.hpp"
 #include "millrace/ring/detail/transmitter.hpp"
 #include "millrace/ring/every_design.hpp"
+#include "millrace/ring/filter_terms.hpp"
 #include "millrace/ring/frames.hpp"
 #include "millrace/ring/item_facts.hpp"
 #include "millrace/ring/options.hpp"
@@ -197,6 +198,13 @@ class Sender {
     base::Status flush(const base::Deadline& deadline, const base::WaitPolicy& policy);
     /// Flushes, and says goodbye with the final position (docs/closing.md).
     base::Status close(const base::Deadline& deadline, const base::WaitPolicy& policy);
+
+    /// Tells the consumer, which has asked for a filter: at most once. And what goes with the
+    /// goodbye: how many items were looked at, and for how many it threw.
+    void tell(const FilterNews& news) noexcept;
+    void add_to_goodbye(std::uint64_t looked, std::uint64_t threw) noexcept {
+        out_.end().add_to_goodbye({looked, threw});
+    }
 
     [[nodiscard]] const Terms& terms() const noexcept { return terms_; }
     /// What carries items to the peer, and why.

@@ -50,6 +50,7 @@ struct Terms {
     std::uint32_t receive_pool = 0;  ///< the consumer's
     std::uint32_t peer_label = 0;    ///< as the other end has said
     Crew peer_crew{};                ///< likewise
+    bool is_filtered = false;        ///< the producer's items go through a filter before
     std::uint32_t batch = 1;         ///< items
     std::uint64_t batch_bytes = 0;   ///< the same as bytes of ring; 0: unbatched, or the batch is
                                      ///< one of frames, which are counted where they are laid

@@ -60,6 +60,25 @@ constexpr std::array all_contradictions{
                   },
                   "delivery", "keys", "without keys there is one newest item, and no key to go by",
                   "say how many keys there are, or choose Delivery::everyone"},
+    Contradiction{[](const R& r) { return r.may_share_ring && r.levels > 1; }, "may_share_ring",
+                  "levels", "a shared ring has one order, which nothing overtakes another one in",
+                  "leave one of them out: a FanIn has levels"},
+    Contradiction{[](const R& r) { return r.may_share_ring && r.in_order; }, "may_share_ring",
+                  "in_order", "a shared ring has the order in which producers took their places",
+                  "leave one of them out: a Merge has a ring for each producer"},
+    Contradiction{[](const R& r) { return r.may_share_ring && r.selective; }, "may_share_ring",
+                  "selective", "a SharedProducer evaluates no filter",
+                  "leave one of them out: a FanIn's producers do"},
+    Contradiction{[](const R& r) { return r.selective && r.keep != Keep::every; }, "selective",
+                  "keep", "a filter looks at items, not at what they come to",
+                  "choose Keep::every, or leave out before folding what nobody wants"},
+    Contradiction{[](const R& r) { return r.selective && r.levels > 1; }, "selective", "levels",
+                  "a PriorityProducer evaluates no filter", "leave one of them out"},
+    Contradiction{[](const R& r) {
+                      return r.selective && r.consumers_change && r.delivery != Delivery::everyone;
+                  },
+                  "selective", "consumers_change", "a KeyedFanOut evaluates no filter",
+                  "leave one of them out"},
     Contradiction{[](const R& r) {
                       return r.consumers_change && r.keep != Keep::every &&
                              r.delivery != Delivery::everyone;
@@ -125,6 +144,9 @@ constexpr std::array all_structures{
         Structure::merge, [](const R& r) { return r.in_order && r.producers > 1; },
         "The items of several producers come in one order: a Merge hands out the smallest "
         "that is in front, once nothing smaller can come."},
+    StructureRule{Structure::shared_fan_in, shares_ring,
+                  "Very many producers, few of them busy, trust each other: they share one ring, "
+                  "and memory goes with the load."},
     StructureRule{Structure::fan_in, [](const R& r) { return r.producers > 1; },
                   "Several producers send to one consumer: a FanIn has a ring for each, so that "
                   "none can hold up, or write into, another one's."},
@@ -183,7 +205,14 @@ std::span<const StructureRule> structure_rules() noexcept { return all_structure
 std::span<const PointRule> point_rules() noexcept { return all_points; }
 
 std::uint64_t rings_of_an_end(const Requirements& wanted) noexcept {
+    if (shares_ring(wanted)) return 1;
     return std::uint64_t{std::max(wanted.producers, wanted.consumers)} * wanted.levels;
+}
+
+bool shares_ring(const Requirements& wanted) noexcept {
+    return wanted.may_share_ring && wanted.producers > 1 && wanted.consumers == 1 &&
+           wanted.keep == Keep::every && !wanted.late_readers && !wanted.consumers_change &&
+           wanted.levels == 1 && !wanted.in_order;
 }
 
 bool fits_latest(const Requirements& wanted) noexcept {

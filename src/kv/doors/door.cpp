@@ -359,6 +359,8 @@ void Door::close(Connection& connection, std::uint64_t DoorStats::*why) noexcept
     if (connection.is_shaking_hands()) --shaking_hands_;
     if (connection.tls != nullptr) connection.tls->end();
     const int socket = std::exchange(connection.session.descriptor, -1);
+    // Closing does not, where a child that this process has forked still holds the socket.
+    (void)epoll_ctl(epoll_, EPOLL_CTL_DEL, socket, nullptr);
     // What it has sent and nobody reads would reset the connection, and with it its last answers.
     (void)::shutdown(socket, SHUT_WR);
     for (int i = 0; i < 16 && ::recv(socket, received_.get(), piece, MSG_DONTWAIT) > 0; ++i) {

@@ -27,6 +27,10 @@ struct DoorCrowd {
 struct DoorService {
     DoorService(Store& its_store, Gate& its_gate, DoorCrowd& its_crowd, const DoorOptions& chosen)
         : store{its_store}, gate{its_gate}, crowd{its_crowd}, options{chosen} {}
+    /// OpenDoors has each kind's as one of these.
+    virtual ~DoorService() = default;
+    DoorService(const DoorService&) = delete;
+    DoorService& operator=(const DoorService&) = delete;
 
     /// Unix time in milliseconds of the store's clock, and back. One way and back is the same.
     [[nodiscard]] std::int64_t unix_of(base::Clock::time_point time) const noexcept {

@@ -8,6 +8,7 @@
 #include "fabric/copy_in_order.hpp"
 #include "fabric/node.hpp"
 #include "layout/hazard.hpp"
+#include "system/fences.hpp"
 
 namespace millrace::soft {
 
@@ -112,6 +113,7 @@ Outcome Arrivals::read(std::uint32_t key, std::uint64_t address,
         return refused();
     }
     auto* const here = reinterpret_cast<std::byte*>(to.data());
+    full_fence();  // the WRITEs before it were stores of this processor, as in Executor::move
     if (target.at.direct == nullptr) {
         std::memset(here, 0, to.size());
     } else {

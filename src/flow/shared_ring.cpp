@@ -1,0 +1,503 @@
+// The ring that producers share, and its members, see the header.
+#include "millrace/flow/shared_ring.hpp"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <new>
+#include <span>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "millrace/base/clock.hpp"
+#include "millrace/base/detail/name_hash.hpp"
+#include "millrace/base/detail/peer_causality.hpp"
+#include "millrace/base/detail/random.hpp"
+#include "millrace/base/log.hpp"
+#include "millrace/connect/accepting.hpp"
+#include "millrace/connect/facts.hpp"
+#include "millrace/end/end.hpp"
+#include "millrace/end/far_fence.hpp"
+#include "millrace/ring/position.hpp"
+#include "millrace/ring/terms.hpp"
+#include "shared_facts.hpp"
+
+namespace millrace::flow::detail {
+
+using base::Deadline;
+using base::Status;
+using ring::PositionWord;
+
+namespace {
+
+/// An empty place that has an owner is filled within that, as a rule.
+constexpr std::chrono::microseconds usual_fill{100};
+constexpr std::uint64_t most_bytes = ring::RingOptions::max_bytes;
+
+SharedShape shape_of(const SharedRing::Plan& plan) {
+    SharedShape shape;
+    shape.slot_bytes = ring::slot_bytes_of(plan.item.size, plan.item.alignment);
+    shape.alignment = plan.item.alignment;
+    shape.slots = plan.capacity.value_or(
+        std::max<std::uint64_t>(ring::RingOptions::default_bytes / shape.slot_bytes, 1));
+    const auto refuse = [](std::string what, std::string why, std::string remedy) {
+        throw base::Error{base::ErrorCode::invalid_argument, shared_attempt, std::move(what),
+                          std::move(why), std::move(remedy)};
+    };
+    if (shape.slots == 0 || shape.slots > most_bytes / shape.slot_bytes) {
+        refuse(fmt::format("a capacity of {} items", shape.slots),
+               fmt::format("it is from 1 to {}, of a GiB", most_bytes / shape.slot_bytes),
+               "leave the default, or choose a number in that range");
+    }
+    if (plan.max_producers > most_shared_owners) {
+        refuse(fmt::format("a budget of {} producers", plan.max_producers),
+               fmt::format("at most {} can share a ring", most_shared_owners),
+               "use the default of 1024, or several rings");
+    }
+    if (plan.patience <= std::chrono::nanoseconds::zero()) {
+        refuse("a patience of no time", "then every producer would be given up",
+               "use the default of 2 s");
+    }
+    if (plan.options.admission.own_domains) {
+        refuse("a domain for each producer", "all of them write into one ring",
+               "leave Admission::own_domains, or use a FanIn, whose producers have a ring each");
+    }
+    return shape;
+}
+
+SharedOptions with_endpoint(SharedOptions options) {
+    if (options.endpoint == nullptr) options.endpoint = connect::Endpoint::shared();
+    return options;
+}
+
+}  // namespace
+
+connect::LinkOptions shared_link_options(const SharedOptions& options) {
+    if (options.endpoint->context().attributes().atomic_cap == IBV_ATOMIC_NONE) {
+        throw base::Error{base::ErrorCode::unsupported, shared_attempt,
+                          options.endpoint->describe(), "the device has no atomics",
+                          "use a FanIn, which needs none"};
+    }
+    return {.service = "shared ring",
+            .endpoint = options.endpoint,
+            .max_send_requests = 16,
+            .max_receive_requests = 4,
+            .max_send_slices = 1,
+            .max_inline = 64,
+            .remote = verbs::Access::remote_write | verbs::Access::remote_read |
+                      verbs::Access::remote_atomic,
+            .admission = options.admission};
+}
+
+// ---- a member
+
+struct SharedMember::State {
+    class ItemSleeper final : public end::Sleeper {
+      public:
+        explicit ItemSleeper(State& state)
+            : Sleeper{state.end.link(), state.end.window(), state.page().wake,
+                      state.page_memory.region()},
+              state_{&state} {}
+
+      private:
+        bool is_news(std::uint64_t progress) noexcept override {
+            return progress != state_->seat->taken;
+        }
+        State* state_;
+    };
+
+    State(connect::Link link, std::shared_ptr<SharedRing> its_ring);
+    State(const State&) = delete;
+    State& operator=(const State&) = delete;
+    ~State();
+
+    [[nodiscard]] SharedMemberPage& page() noexcept {
+        return *reinterpret_cast<SharedMemberPage*>(page_memory.data());
+    }
+    [[nodiscard]] std::uint64_t attempt() noexcept { return page().attempt.load(); }
+    Status look_around() noexcept;
+    [[nodiscard]] bool is_leaving() const noexcept { return leaves_at.has_value(); }
+    /// Tells where the ring has moved to.
+    void offer_notice() noexcept;
+    void give_up() noexcept {
+        const std::array<std::uint64_t, 2> words{seat->taken, shared_expelled};
+        end.link().say_goodbye(std::as_bytes(std::span{words}));
+    }
+
+    std::shared_ptr<SharedRing> ring;
+    verbs::RegisteredBuffer page_memory;  // outlives the queue pair that reaches it
+    end::End end;
+    std::optional<ItemSleeper> sleeper;
+    verbs::RemoteAddress peer_page{};
+    std::uint32_t label = 0;
+    SharedRing::Seat* seat = nullptr;
+    std::optional<std::uint64_t> leaves_at;  ///< the position up to which it may have laid items
+    std::optional<SharedNotice> notice;      ///< that is due
+};
+
+SharedMember::State::State(connect::Link connected, std::shared_ptr<SharedRing> its_ring)
+    : ring{std::move(its_ring)},
+      page_memory{connected.allocate_packed(
+          sizeof(SharedMemberPage), verbs::Access::remote_write | verbs::Access::remote_read)},
+      end{std::move(connected)} {
+    connect::Link& link = end.link();
+    new (page_memory.data()) SharedMemberPage{};
+    // Whoever is accepted has spoken.
+    const auto theirs = connect::facts_in<SharedFacts>(
+        link.hear(Deadline::after(connect::setup_patience)), shared_attempt, link.peer_name());
+    const ItemFacts& item = ring->plan().item;
+    if (theirs.role != 0) {
+        link.refuse(shared_attempt, "both ends take items",
+                    "connect a SharedProducer to a SharedFanIn");
+    }
+    if (theirs.size != item.size || theirs.alignment != item.alignment ||
+        theirs.name != base::name_hash(item.name)) {
+        link.refuse(
+            shared_attempt,
+            fmt::format("the consumer has items '{}' of {} bytes aligned to {}, the "
+                        "producer others, of {} bytes aligned to {}",
+                        item.name, item.size, item.alignment, theirs.size, theirs.alignment),
+            "use the same type at both ends; if it is the same and only its name differs, "
+            "give it one (flow::ItemName)");
+    }
+    label = static_cast<std::uint32_t>(theirs.label);
+    peer_page = {theirs.page, theirs.page_rkey};
+    const bool far_fences = theirs.far_fences != 0 && end::can_make_far_fences(link);
+    sleeper.emplace(*this);
+    sleeper->connect_to(peer_page, far_fences);
+    end.sleep_by(*sleeper);
+
+    const std::uint64_t secret = base::random_bits();
+    const std::lock_guard lock{ring->mutex_};
+    auto& seats = ring->seats_;
+    const auto free = std::find_if(seats.begin() + 1, seats.end(),
+                                   [](const auto& one) { return one.member == nullptr; });
+    if (free == seats.end()) {
+        link.refuse(shared_attempt,
+                    fmt::format("{} producers have been let in, and there may be no more",
+                                seats.size() - 1),
+                    "raise SharedFanInOptions::max_producers, or wait until one has left");
+    }
+    const SharedRing::Body& target = ring->target();
+    const SharedFacts mine{.role = 1,
+                           .size = item.size,
+                           .alignment = item.alignment,
+                           .name = base::name_hash(item.name),
+                           .page = page_memory.remote().address,
+                           .page_rkey = page_memory.remote().rkey,
+                           .far_fences = end::can_make_far_fences(link) ? 1U : 0U,
+                           .ring = target.memory.remote().address,
+                           .ring_rkey = target.memory.remote().rkey,
+                           .owner = static_cast<std::uint32_t>(free - seats.begin()),
+                           .slots = ring->shape().slots,
+                           .first = target.first,
+                           .secret = secret,
+                           .patience = static_cast<std::uint64_t>(ring->plan().patience.count())};
+    page().attempt.store(shared_word(0, target.first));
+    link.say(connect::bytes_of(mine));
+    seat = &*free;
+    seat->secret = secret;
+    seat->taken = 0;
+    seat->member = this;
+    seat->is_taken.store(true, std::memory_order_release);
+}
+
+SharedMember::State::~State() {
+    if (seat == nullptr) return;
+    const std::lock_guard lock{ring->mutex_};
+    seat->is_taken.store(false, std::memory_order_relaxed);
+    seat->source.store(nullptr, std::memory_order_relaxed);
+    seat->member = nullptr;
+}
+
+void SharedMember::State::offer_notice() noexcept {
+    const ibv_sge slice{
+        reinterpret_cast<std::uint64_t>(&*notice),
+        static_cast<std::uint32_t>(offsetof(SharedNotice, check) + sizeof notice->check), 0};
+    const Status status =
+        end.window().post(verbs::Write{.from = {&slice, 1},
+                                       .to = peer_page + offsetof(SharedProducerPage, notice),
+                                       .flags = verbs::SendFlags::inlined});
+    if (status != Status::full) notice.reset();
+}
+
+Status SharedMember::State::look_around() noexcept {
+    if (notice.has_value()) [[unlikely]]
+        offer_notice();
+    if (end.look() == Status::ok) return Status::empty;
+    // What it has laid lies before what had an owner when it was gone.
+    if (!leaves_at.has_value()) leaves_at = ring->last_claim();
+    if (ring->front_ < *leaves_at) return Status::empty;
+    if (end.ended() == Status::closed && end.peer_position() != seat->taken) {
+        return end.fail([] { return std::string{"it left, and items of it are missing"}; });
+    }
+    return end.ended();
+}
+
+SharedMember::SharedMember(std::unique_ptr<State> state) noexcept : state_{std::move(state)} {}
+SharedMember::SharedMember(SharedMember&&) noexcept = default;
+SharedMember& SharedMember::operator=(SharedMember&&) noexcept = default;
+SharedMember::~SharedMember() = default;
+
+std::optional<SharedMember> SharedMember::try_accept(Listener& listener,
+                                                     const std::shared_ptr<SharedRing>& ring) {
+    return connect::try_accept_set_up(listener.links(), [&](connect::Link link) {
+        return SharedMember{std::make_unique<State>(std::move(link), ring)};
+    });
+}
+
+Status SharedMember::look_around() noexcept { return state_->look_around(); }
+
+Status SharedMember::peek(Seen& item) noexcept {
+    State& state = *state_;
+    if (const Status status = state.look_around(); status != Status::empty) return status;
+    if (state.is_leaving() || state.ring->has_front()) {
+        item = state.ring->front();
+        return Status::ok;
+    }
+    if (!state.end.has_descriptor()) return Status::empty;
+    state.end.end_rest();
+    const auto finds = [&state] {
+        return state.ring->has_front() || state.look_around() != Status::empty;
+    };
+    if (finds()) {
+        state.end.wake();
+    } else if (!state.end.stays_awake(state.seat->taken)) {
+        state.end.rest(finds);
+    }
+    return Status::empty;
+}
+
+int SharedMember::descriptor() { return state_->end.descriptor(std::chrono::nanoseconds{0}); }
+
+void SharedMember::close() noexcept {
+    State& state = *state_;
+    state.end.say_goodbye(state.seat->taken);
+    // It may be writing.
+    const std::lock_guard lock{state.ring->mutex_};
+    state.ring->must_move_ = true;
+}
+
+const std::string& SharedMember::peer() const noexcept { return state_->end.link().peer_name(); }
+std::uint32_t SharedMember::peer_label() const noexcept { return state_->label; }
+std::string SharedMember::explain() const { return state_->end.link().explain(); }
+void SharedMember::bind(void* source) noexcept {
+    state_->seat->source.store(source, std::memory_order_release);
+}
+
+// ---- the ring
+
+SharedRing::SharedRing(Plan plan)
+    : shape_{shape_of(plan)},
+      seats_(plan.max_producers + std::size_t{1}),
+      plan_{std::move(plan)},
+      look_ticks_{base::ticks_in(std::chrono::microseconds{5})},
+      resolve_ticks_{base::ticks_in(usual_fill)},
+      patience_ticks_{base::ticks_in(plan_.patience)} {
+    plan_.options = with_endpoint(std::move(plan_.options));
+    expelled_.reserve(seats_.size());
+    step_ = std::max<std::uint64_t>(shape_.slots / 8, 1);
+    begin(make_body(0));
+}
+
+SharedRing::~SharedRing() = default;
+
+std::unique_ptr<SharedRing::Body> SharedRing::make_body(std::uint64_t first) {
+    auto body = std::make_unique<Body>();
+    body->memory = plan_.options.endpoint->protection_domain().allocate(
+        shape_.bytes(),
+        verbs::Access::remote_write | verbs::Access::remote_read | verbs::Access::remote_atomic);
+    body->first = first;
+    body->tail().store(shared_word(0, first), std::memory_order_relaxed);
+    body->consumed().store(PositionWord::pack(first * PositionWord::unit));
+    return body;
+}
+
+void SharedRing::begin(std::unique_ptr<Body> body) noexcept {
+    body_ = std::move(body);
+    front_ = returned_ = body_->first;
+    slots_ = body_->memory.data() + shape_.slots_at();
+    slots_end_ = slots_ + shape_.slots * shape_.slot_bytes;
+    slot_ = slots_ + front_ % shape_.slots * shape_.slot_bytes;
+    is_waiting_ = false;
+}
+
+void SharedRing::return_credit() noexcept {
+    if (returned_ == front_ || is_moving()) return;
+    returned_ = front_;
+    base::telling_peers();
+    body_->consumed().store(PositionWord::pack(front_ * PositionWord::unit));
+}
+
+std::uint64_t SharedRing::last_claim() const noexcept {
+    const Body& target = this->target();
+    const std::uint64_t from = is_moving() ? target.first : front_;
+    const std::int64_t ahead = shared_ahead(target.tail().load(std::memory_order_acquire), from);
+    return from + static_cast<std::uint64_t>(
+                      std::clamp<std::int64_t>(ahead, 0, static_cast<std::int64_t>(shape_.slots)));
+}
+
+bool SharedRing::is_stuck() noexcept {
+    const std::uint64_t now = base::ticks();
+    if (now - looked_ < look_ticks_) return false;
+    looked_ = now;
+    if (!former_.empty() && !is_moving() && now - resolved_ >= resolve_ticks_) [[unlikely]]
+        drop_former();
+    if (!is_moving() && !must_move_) {
+        const std::int64_t ahead =
+            shared_ahead(body_->tail().load(std::memory_order_acquire), front_);
+        if (ahead == 0) {
+            is_waiting_ = false;
+            return false;
+        }
+        if (ahead < 0 || ahead > static_cast<std::int64_t>(shape_.slots)) [[unlikely]] {
+            base::log(base::LogLevel::warn, "flow",
+                      "the tail of a shared ring says what cannot be: a producer wrote there, or "
+                      "its memory is damaged; the ring moves");
+            must_move_ = true;
+        }
+    }
+    if (!is_waiting_ || stuck_at_ != front_) {
+        is_waiting_ = true;
+        stuck_at_ = front_;
+        stuck_since_ = now;
+    }
+    if (!is_moving() && !must_move_ && now - stuck_since_ < resolve_ticks_) return false;
+    if (now - resolved_ < resolve_ticks_) return false;
+    resolved_ = now;
+    return true;
+}
+
+bool SharedRing::is_fenced(SharedMember::State& member) noexcept {
+    verbs::QueuePair& queue_pair = member.end.link().queue_pair();
+    queue_pair.fail();
+    return queue_pair.state() == IBV_QPS_ERR;
+}
+
+std::uint64_t SharedRing::first_of_the_living(std::uint64_t limit, bool is_over) noexcept {
+    expelled_.clear();
+    const std::lock_guard lock{mutex_};
+    for (Seat& seat : seats_) {
+        if (seat.member == nullptr) continue;
+        const std::uint64_t attempt = seat.member->attempt();
+        const auto count = static_cast<std::int64_t>(upper_of(attempt));
+        const std::int64_t begins = shared_ahead(attempt, front_);
+        if (count == 0 || begins + count <= 0 ||
+            begins >= static_cast<std::int64_t>(limit - front_)) {
+            continue;
+        }
+        void* const source = seat.source.load(std::memory_order_acquire);
+        // Who was not taken in yet is another thread's.
+        if (source != nullptr) {
+            if (seat.member->end.look_now() != Status::ok) {
+                if (!is_fenced(*seat.member)) must_move_ = true;
+                continue;
+            }
+            if (is_over && begins <= 0) {
+                expelled_.push_back(source);
+                continue;
+            }
+        }
+        limit = front_ + static_cast<std::uint64_t>(std::max<std::int64_t>(begins, 0));
+    }
+    return limit;
+}
+
+bool SharedRing::resolve(Tell tell, void* context) noexcept {
+    if (must_move_ && !is_moving() && !move()) return false;
+    if (is_moving() && body_->tail().load(std::memory_order_acquire) != shared_moved) {
+        // An atomic that was on its way when the ring moved has come behind that.
+        body_->tail().store(shared_moved, std::memory_order_release);
+        return false;
+    }
+    const bool is_over = base::ticks() - stuck_since_ >= patience_ticks_;
+    std::uint64_t end = first_of_the_living(is_moving() ? drain_end_ : last_claim(), is_over);
+    base::heard_from_peers();
+    if (!expelled_.empty()) {
+        // Who is given up while the ring moves may have followed it by now: then it moves once
+        // more.
+        must_move_ = true;
+        for (void* const source : expelled_) {
+            for (Seat& seat : seats_) {
+                if (seat.source.load(std::memory_order_relaxed) == source) seat.member->give_up();
+            }
+            tell(context, source);
+        }
+    }
+    if (must_move_ && !is_moving()) return move();
+    if (is_moving() && body_->tail().load(std::memory_order_acquire) != shared_moved) return false;
+    bool passed = false;
+    // What a producer has laid it has laid before it said anything else.
+    while (front_ < end && !has_front()) {
+        pass();
+        if (!is_moving()) ++counts_.tombstones;
+        passed = true;
+    }
+    if (passed) resolved_ = 0;
+    if (is_moving() && front_ == drain_end_) {
+        finish_move();
+        return true;
+    }
+    return passed;
+}
+
+bool SharedRing::move() noexcept {
+    std::unique_ptr<Body> next;
+    // No position of the former memory is one of the new.
+    const std::uint64_t first = front_ + 4 * shape_.slots + most_shared_claim;
+    try {
+        former_.reserve(former_.size() + 1);
+        next = make_body(first);
+    } catch (const std::exception& error) {
+        base::log(base::LogLevel::warn, "flow", "a shared ring cannot move: {}", error.what());
+        stuck_since_ = base::ticks();
+        return false;
+    }
+    const std::lock_guard lock{mutex_};
+    ++counts_.moves;
+    SharedNotice notice{.number = counts_.moves,
+                        .address = next->memory.remote().address,
+                        .rkey = next->memory.remote().rkey,
+                        .first = first};
+    notice.check = notice.right_check();
+    for (Seat& seat : seats_) {
+        if (seat.member == nullptr) continue;
+        seat.member->notice = notice;
+        // Who was not taken in yet is told then.
+        if (seat.source.load(std::memory_order_relaxed) != nullptr) seat.member->offer_notice();
+    }
+    drain_end_ = returned_ + shape_.slots;
+    body_->tail().store(shared_moved, std::memory_order_release);
+    next_ = std::move(next);
+    must_move_ = false;
+    return true;
+}
+
+void SharedRing::finish_move() noexcept {
+    const std::lock_guard lock{mutex_};
+    former_.push_back(std::move(body_));
+    begin(std::move(next_));
+}
+
+void SharedRing::drop_former() noexcept {
+    const std::lock_guard lock{mutex_};
+    for (const Seat& seat : seats_) {
+        if (seat.member != nullptr && shared_ahead(seat.member->attempt(), body_->first) < 0)
+            return;
+    }
+    former_.clear();
+}
+
+std::string SharedRing::explain() const {
+    return fmt::format(
+        "ring: {} items that all producers share, {} bytes, {} a slot\n"
+        "per item: a producer takes its place by one compare-and-swap, alone or with others of a "
+        "batch, and lays it there\n"
+        "an empty place is waited for {:.1f} s, if its producer lives; {} places passed over, the "
+        "ring moved {} times\n",
+        shape_.slots, shape_.bytes(), shape_.slot_bytes,
+        std::chrono::duration<double>{plan_.patience}.count(), counts_.tombstones, counts_.moves);
+}
+
+}  // namespace millrace::flow::detail
