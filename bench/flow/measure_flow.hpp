@@ -72,10 +72,10 @@ struct FlowLoad {
     std::chrono::nanoseconds consumer_works{0};
 };
 
-/// Items a second, while they never stop, by the faster quartile of laps of the ring; of bursts, the median's
-/// nanoseconds from the first enqueue until the last item has been taken, where a burst begins
-/// after the one before it was taken. A producer that has nothing else to do helps what it has sent
-/// on its way, by flush; a busy one calls nothing between bursts, unless one is late by a
+/// Items a second, while they never stop, by the consumer's laps of the ring; of bursts, the
+/// median's nanoseconds from the first enqueue until the last item has been taken, where a burst
+/// begins after the one before it was taken. A producer that has nothing else to do helps what it
+/// has sent on its way, by flush; a busy one calls nothing between bursts, unless one is late by a
 /// millisecond.
 [[nodiscard]] double measure_load(const FlowCase& chosen, const FlowLoad& load);
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <numeric>
 #include <vector>
 
 #include <sched.h>
@@ -23,7 +24,7 @@ namespace {
 /// What the consumer tells of the bursts, in a line of its own.
 struct alignas(128) Taken {
     std::atomic<std::uint64_t> items;
-    std::atomic<std::uint64_t> at;  ///< ticks when the last of them was taken
+    std::atomic<std::uint64_t> at;  ///< ticks when the last was taken; of streams, of a window
 };
 /// That there will be no more. A goodbye is heard of by the clock, which would take longer than
 /// the measurement.
@@ -34,6 +35,15 @@ struct Shared {
     Taken taken;
     Over over;
 };
+
+/// The mean without the slowest tenth: of windows in which one side was away for a while there are
+/// few, however long they were.
+double usual_mean(std::vector<double> windows) {
+    std::sort(windows.begin(), windows.end());
+    windows.resize(windows.size() - windows.size() / 10);
+    return std::accumulate(windows.begin(), windows.end(), 0.0) /
+           static_cast<double>(windows.size());
+}
 
 /// Work that touches nothing: the thread is away for so long.
 void work(std::uint64_t ticks) {
@@ -76,23 +86,19 @@ class Producing {
           end_{end},
           works_{base::ticks_in(load.producer_works)} {}
 
-    /// The faster quartile of windows, each a lap of the ring: those in which one side was away for
-    /// a while are few, however long they were.
+    /// The consumer says when they were taken, see there.
     double stream() {
         const std::uint64_t lap = chosen_.capacity;
         lay(lap);  // so that both processes know its memory
         require(end_.flush(patience_of(chosen_)), "the items that warm up");
-        std::vector<double> windows;
+        const std::uint64_t least = 4 * lap;
         const std::uint64_t end = base::ticks() + base::ticks_in(chosen_.limit);
-        constexpr std::size_t least = 3;
-        for (std::uint64_t start = base::ticks(); start < end || windows.size() < least;) {
-            lay(lap);
-            const std::uint64_t now = base::ticks();
-            windows.push_back(static_cast<double>(now - start));
-            start = now;
-        }
+        for (std::uint64_t laid = 0; laid < least || base::ticks() < end; laid += look) lay(look);
         require(end_.flush(patience_of(chosen_)), "the last items");
-        const double ticks = quantile(std::move(windows), 0.25);
+        pair_.shared_at<Shared>(0)->over.items.store(next_, std::memory_order_release);
+        pair_.meet();
+        const auto ticks = static_cast<double>(
+            pair_.shared_at<Shared>(0)->taken.at.load(std::memory_order_relaxed));
         return static_cast<double>(lap) * 1e3 *
                static_cast<double>(base::ticks_in(std::chrono::milliseconds{1})) / ticks;
     }
@@ -115,11 +121,11 @@ class Producing {
             // Not in step with anything: 1 to 2 us.
             work(pause_ + pause_ * (count % 7) / 7 + works_ * load_.burst);
         }
+        pair_.shared_at<Shared>(0)->over.items.store(next_, std::memory_order_release);
+        pair_.meet();
         return quantile(std::move(samples), 0.5) * 1e6 /
                static_cast<double>(base::ticks_in(std::chrono::milliseconds{1}));
     }
-
-    [[nodiscard]] std::uint64_t items() const noexcept { return next_; }
 
   private:
     void lay(std::uint64_t items) {
@@ -139,6 +145,8 @@ class Producing {
         }
     }
 
+    static constexpr std::uint64_t look = 16;  ///< items between looks at the clock
+
     Pair& pair_;
     const FlowCase& chosen_;
     const FlowLoad& load_;
@@ -148,31 +156,46 @@ class Producing {
     std::uint64_t next_ = 0;
 };
 
-void consume(Pair& pair, const FlowLoad& load, ConsumingEnd& end) {
+/// Of a stream it leaves what a window took, which is a lap of the ring.
+void consume(Pair& pair, const FlowCase& chosen, const FlowLoad& load, ConsumingEnd& end) {
     auto& [taken, over] = *pair.shared_at<Shared>(0);
     const std::uint64_t works = base::ticks_in(load.consumer_works);
     const bool is_busy = load.consumer_works.count() != 0;
+    const std::uint64_t window = load.burst == 0 ? chosen.capacity : load.burst;
+    std::vector<double> windows;
+    std::uint64_t start = 0;
     std::uint64_t number = 0;
-    std::uint64_t in_burst = 0;
+    std::uint64_t in_window = 0;
     std::uint32_t turn = 0;
     while (true) {
         const base::Status status = end.try_take(static_cast<std::uint32_t>(number));
         if (status == base::Status::ok) {
             ++number;
-            if (load.burst != 0 && ++in_burst == load.burst) {
-                in_burst = 0;
-                taken.at.store(base::ticks(), std::memory_order_relaxed);
-                taken.items.store(number, std::memory_order_release);
+            if (++in_window == window) {
+                in_window = 0;
+                const std::uint64_t now = base::ticks();
+                if (load.burst != 0) {
+                    taken.at.store(now, std::memory_order_relaxed);
+                    taken.items.store(number, std::memory_order_release);
+                } else if (number > 2 * window) {
+                    windows.push_back(static_cast<double>(now - start));
+                }
+                start = now;
             }
             if (is_busy) work(works);
         } else if (status == base::Status::empty) {
             base::pause();
-            if (number != 0 && over.items.load(std::memory_order_acquire) == number) return;
+            if (number != 0 && over.items.load(std::memory_order_acquire) == number) break;
             if ((++turn & 1023U) == 0) pair.check(turn);
         } else {
             require(status, "an item that is taken");
         }
     }
+    if (load.burst == 0) {
+        taken.at.store(static_cast<std::uint64_t>(usual_mean(std::move(windows))),
+                       std::memory_order_relaxed);
+    }
+    pair.meet();
 }
 
 }  // namespace
@@ -189,17 +212,12 @@ double measure_load(const FlowCase& chosen, const FlowLoad& load) {
             auto listener = listen_for_second(pair, options_of(chosen));
             const auto end = makers.accept_producer(chosen.design, listener, patience_of(chosen));
             Producing producing{pair, chosen, load, *end};
-            const double figure = load.burst == 0 ? producing.stream() : producing.bursts();
-            pair.shared_at<Shared>(0)->over.items.store(producing.items(),
-                                                        std::memory_order_release);
-            pair.meet();
-            return figure;
+            return load.burst == 0 ? producing.stream() : producing.bursts();
         },
         [&](Pair& pair) {
             const auto end = makers.connect_consumer(chosen.design, address_of_first(pair),
                                                      options_of(chosen), patience_of(chosen));
-            consume(pair, load, *end);
-            pair.meet();
+            consume(pair, chosen, load, *end);
         });
 }
 

@@ -45,6 +45,11 @@ const std::vector<Row>& rows() {
     static const std::vector<Row> list{
         {{}, Structure::queue, "Producer<", "Consumer<"},
         {{.producers = 8}, Structure::fan_in, "Producer<", "FanIn<"},
+        {{.producers = 1000, .may_share_ring = true},
+         Structure::shared_fan_in,
+         "SharedProducer<",
+         "SharedFanIn<"},
+        {{.selective = true}, Structure::queue, "Producer<Filtered<Item, Filter>, D>", "Consumer<"},
         {{.producers = 8, .in_order = true}, Structure::merge, "Producer<", "Merge<"},
         {{.consumers = 3}, Structure::fan_out, "FanOut<", "Consumer<"},
         {{.producers = 4, .consumers = 3, .delivery = Delivery::by_key},
@@ -88,8 +93,9 @@ TEST(AdviceTable, EachRowComesOut) {
         EXPECT_TRUE(advice.producer.starts_with(row.producer));
         EXPECT_TRUE(advice.consumer.starts_with(row.consumer));
         EXPECT_FALSE(advice.reasons.empty());
-        const bool has_point =
-            row.structure != Structure::latest && row.structure != Structure::log;
+        const bool has_point = row.structure != Structure::latest &&
+                               row.structure != Structure::log &&
+                               row.structure != Structure::shared_fan_in;
         EXPECT_EQ(advice.design.has_value(), has_point);
     }
 }
@@ -145,6 +151,12 @@ const std::vector<Requirements>& impossible() {
         {.levels = 2, .consumers_change = true},
         {.consumers = 2, .keep = Keep::folded, .keys = 5},
         {.consumers = 2, .delivery = Delivery::by_key, .keep = Keep::newest},
+        {.producers = 2, .levels = 2, .may_share_ring = true},
+        {.producers = 2, .in_order = true, .may_share_ring = true},
+        {.producers = 2, .may_share_ring = true, .selective = true},
+        {.keep = Keep::folded, .selective = true},
+        {.levels = 2, .selective = true},
+        {.consumers_change = true, .selective = true},
         {.keep = Keep::folded, .keys = 5, .consumers_change = true},
         {.item_bytes = 1000, .producers = 10, .memory_bytes = 10'000},
     };
@@ -173,6 +185,8 @@ TEST(Contradictions, AreNoneOncePartOfThemIsGone) {
         SCOPED_TRACE(to_string(wanted));
         if (wanted.memory_bytes != 0) {
             wanted.memory_bytes *= 100;
+        } else if (wanted.selective || wanted.may_share_ring) {
+            wanted.selective = wanted.may_share_ring = false;
         } else if (wanted.late_readers) {
             wanted.late_readers = false;
         } else if (wanted.consumers_change) {
@@ -242,6 +256,8 @@ Requirements generated() {
     wanted.in_order = flag();
     wanted.levels = *rc::gen::element(1U, 1U, 1U, 4U);
     wanted.late_readers = *rc::gen::element(false, false, false, true);
+    wanted.may_share_ring = *rc::gen::element(false, false, false, true);
+    wanted.selective = *rc::gen::element(false, false, false, true);
     wanted.consumers_change = *rc::gen::element(false, false, false, true);
     wanted.aim = flag() ? Aim::latency : Aim::throughput;
     wanted.burst = *rc::gen::element(0U, 1U, 17U, 1000U, 65'536U);

@@ -35,10 +35,12 @@
 
 namespace millrace::flow {
 
-/// A row of the table of docs/structures.md.
+/// A row of the table of docs/structures.md. What a consumer selects has none: its items are
+/// Filtered.
 enum class Structure : std::uint8_t {
     queue,          ///< Producer, Consumer
     fan_in,         ///< N-1: FanIn
+    shared_fan_in,  ///< N-1, one ring for all: SharedFanIn
     merge,          ///< N-1 in one order: Merge
     fan_out,        ///< 1-N, shared: FanOut
     shuffle,        ///< M-N by key: FanOut at each producer, FanIn at each consumer
@@ -61,7 +63,8 @@ struct Advice {
     std::string producer{};
     std::string consumer{};
     std::string between{};
-    /// Of every queue of the structure. None: latest values and logs have no such choice.
+    /// Of every queue of the structure. None: latest values, logs and shared rings have no such
+    /// choice.
     std::optional<ring::Design> design{};
     /// Of each queue: capacity, batch, receives. For both ends.
     Options options{};

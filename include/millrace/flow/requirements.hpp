@@ -55,6 +55,12 @@ struct Requirements {
     /// Consumers join and leave while it runs.
     bool consumers_change = false;
 
+    /// Producers are very many, few of them busy at a time, and trust each other: they may share a
+    /// ring.
+    bool may_share_ring = false;
+    /// The consumer wants few of the items, or little of each.
+    bool selective = false;
+
     Aim aim = Aim::throughput;
     /// Items that come together, to 65,536, after which nothing comes for a while. 1: each comes
     /// alone. 0: they never stop.

@@ -56,6 +56,10 @@ void name_ends(const Requirements& wanted, Advice& advice) {
                 advice.consumer = "LogReader<Item>";
             }
             break;
+        case Structure::shared_fan_in:
+            advice.producer = "SharedProducer<Item>";
+            advice.consumer = "SharedFanIn<Item>";
+            break;
         case Structure::reduction:
             advice.consumer = fmt::format(
                 "{}({})", wanted.keep == Keep::newest ? "take_last" : "reduce", advice.consumer);
@@ -71,6 +75,11 @@ void name_ends(const Requirements& wanted, Advice& advice) {
             break;
         default: break;
     }
+    if (wanted.selective) {
+        // The last one before a log's readers is the log.
+        std::string& evaluates = advice.between.empty() ? advice.producer : advice.between;
+        evaluates.replace(evaluates.rfind("Item"), 4, "Filtered<Item, Filter>");
+    }
 }
 
 /// What a program should know besides.
@@ -84,6 +93,16 @@ void add_hints(const Requirements& wanted, Advice& advice) {
         }
         say(fmt::format("LatestOptions::cells is {} at the reader.", std::max(wanted.keys, 1U)));
         return;
+    }
+    if (wanted.selective) {
+        say("The consumer names a filter of the program's, as Options::filter, and the producer "
+            "sends what passes it.");
+    }
+    if (structure == Structure::shared_fan_in) {
+        say(
+            fmt::format("SharedFanInOptions::capacity is {}; a producer that stops within a call "
+                        "holds up the others for SharedFanInOptions::patience.",
+                        *options_for(wanted, {}).ring.capacity));
     }
     if (structure == Structure::log && wanted.producers > 1) {
         say("A log belongs to one thread: the producers send to its owner, which appends.");
@@ -126,6 +145,7 @@ Advice choose_with(const Requirements& wanted, const Profile* profile) {
     add_hints(wanted, advice);
     advice.source = "Millrace's rules";
     const bool has_queues = advice.structure != Structure::latest &&
+                            advice.structure != Structure::shared_fan_in &&
                             (advice.structure != Structure::log || wanted.producers > 1);
     if (!has_queues) return advice;
 
@@ -176,6 +196,7 @@ std::string_view name_of(Structure structure) noexcept {
     switch (structure) {
         case Structure::queue: return "queue";
         case Structure::fan_in: return "fan-in";
+        case Structure::shared_fan_in: return "shared fan-in";
         case Structure::merge: return "merge";
         case Structure::fan_out: return "fan-out";
         case Structure::shuffle: return "shuffle";

@@ -59,6 +59,8 @@ std::string to_string(const Requirements& wanted) {
     add(wanted.levels != 1, fmt::format("{} levels", wanted.levels));
     add(wanted.late_readers, "late readers");
     add(wanted.consumers_change, "consumers change");
+    add(wanted.may_share_ring, "a shared ring");
+    add(wanted.selective, "few wanted");
     add(true, wanted.burst == 0   ? "never stopping"
               : wanted.burst == 1 ? "one at a time"
                                   : fmt::format("{} together", wanted.burst));

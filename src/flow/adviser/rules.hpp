@@ -50,6 +50,8 @@ struct PointRule {
     return (item_bytes + 15) / 8 * 8;
 }
 
+/// One ring for all producers.
+[[nodiscard]] bool shares_ring(const Requirements& wanted) noexcept;
 /// So few values that a reader looks at all of them: they lie in the reader's memory.
 [[nodiscard]] bool fits_latest(const Requirements& wanted) noexcept;
 
