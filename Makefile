@@ -54,11 +54,11 @@ demo: ## install what is missing, build, and show two processes exchanging files
 	@echo "Next: build/release/bin/millrace --help shows what else it does; docs/flow.md shows how a"
 	@echo "program uses it; make build builds the rest, for millrace bench bars and your own measurements."
 
-test: ## build and run all tests; SANITIZE=address,undefined or SANITIZE=thread for those builds
+test: ## build and run all tests (some: ARGS="-L flow"); SANITIZE=address,undefined or SANITIZE=thread for those builds
 	@$(install_packages) build test
 	@$(call configure,$(PRESET))
 	@$(call compile,$(PRESET))
-	@$(UNRANDOMISED) scripts/run-tests build/$(PRESET) --parallel $(TEST_JOBS)
+	@$(UNRANDOMISED) scripts/run-tests build/$(PRESET) --parallel $(TEST_JOBS) $(ARGS)
 
 test-clients: ## Redis' clients of PyPI, npm, Go and Maven at the store's door; ARGS='ioredis go_redis' for some
 	@$(install_packages) build
