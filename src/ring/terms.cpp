@@ -227,9 +227,7 @@ void agree_on_batch(Terms& terms, Design design, std::uint32_t batch, std::uint6
     const bool fixed = design.batching == Batching::fixed;
     if (batch == 0) {
         batch = fixed ? RingOptions::default_fixed_batch : RingOptions::default_dynamic_batch;
-        if (!terms.framed()) {
-            batch = static_cast<std::uint32_t>(std::min<std::uint64_t>(batch, capacity));
-        }
+        if (!terms.framed()) batch = std::min(batch, static_cast<std::uint32_t>(capacity));
     }
     terms.batch = batch;
     if (!terms.framed()) {
@@ -253,8 +251,7 @@ void check(const RingOptions& options, const ItemFacts& item, Design design) {
         throw base::Error{base::ErrorCode::invalid_argument, "set up a ring", std::move(object),
                           std::move(cause), std::move(remedy)};
     };
-    if (item.alignment == 0 || item.alignment > 4096 ||
-        (item.alignment & (item.alignment - 1)) != 0) {
+    if (!std::has_single_bit(item.alignment) || item.alignment > 4096) {
         refuse(fmt::format("items aligned to {}", item.alignment),
                "an alignment is a power of two of at most 4096", "align the item type to less");
     }

@@ -95,7 +95,7 @@ run(sh -c "( \"$1\" count 2 \"$2\" & \"$1\" count 2 \"$3\" & \"$1\" read \"$4\" 
   ${WORK}/two.txt)
 expect("^2 be\n1 know\n2 not\n1 or\n3 to\n$")
 # Each joiner has its part of the 100 dear articles; both sources send all of it.
-run(sh -c "( \"$1\" join \"$2\" & \"$1\" join \"$3\" & \"$1\" scan \"$2\" \"$3\" & \"$1\" scan \"$2\" \"$3\" && wait ) | awk '{ articles += $1; sold += $5 } END { print articles, sold }'" sh
+run(sh -c "( \"$1\" join \"$2\" & \"$1\" join \"$3\" & \"$1\" scan \"$2\" \"$3\" & \"$1\" scan \"$2\" \"$3\" && wait ) | awk '{ articles += $1 } { sold += $5 } END { print articles, sold }'" sh
   ${WORK}/examples/hash_join unix:${WORK}/join_a unix:${WORK}/join_b)
 expect("^100 1899000\n$")
 # Two programs measure three sensors: one at a level of 1, one at 2.

@@ -17,6 +17,7 @@
 #include <string_view>
 #include <vector>
 
+#include "millrace/base/error.hpp"
 #include "millrace/base/language.hpp"
 #include "millrace/flow/requirements.hpp"
 #include "millrace/ring/design_name.hpp"

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <string>
 
+#include "millrace/base/error.hpp"
 #include "millrace/base/language.hpp"
 
 namespace millrace::flow {
