@@ -97,12 +97,10 @@ Message decode(const connect::Link& link, std::span<const std::byte> answer) {
 
 Proposed swap(connect::Link& link, const Proposed& mine, const base::Deadline& deadline) {
     std::array<std::byte, sizeof(Proposal) + sizeof(FilterMessage)> said;
-    std::memcpy(said.data(), &mine.proposal, sizeof(Proposal));
-    std::size_t size = sizeof(Proposal);
-    if (mine.filter.has_value()) {
-        std::memcpy(said.data() + size, &*mine.filter, sizeof(FilterMessage));
-        size = said.size();
-    }
+    const auto [proposal, filter] = mine;
+    std::memcpy(said.data(), &proposal, sizeof proposal);
+    if (filter) std::memcpy(said.data() + sizeof proposal, &*filter, sizeof *filter);
+    const std::size_t size = filter ? said.size() : sizeof proposal;
     const std::vector<std::byte> answer = link.exchange(std::span{said}.first(size), deadline);
     const std::span<const std::byte> heard{answer};
     if (heard.size() != said.size()) return {decode<Proposal>(link, heard)};
@@ -189,13 +187,11 @@ ItemFacts filtered(connect::Link& link, const ItemFacts& item, const Proposed& t
     if (refusal.has_value()) link.refuse(attempt, refusal->cause, refusal->remedy);
     Proposal become{};
     put_items(become, made);
-    if (!have_one_item_type(become, theirs.proposal)) {
-        link.refuse(attempt,
-                    fmt::format("the filter '{}' makes {}, the other end has {}", name,
-                                describe_items(become), describe_items(theirs.proposal)),
-                    "use the item type that the filter makes at the consumer");
-    }
-    return made;
+    if (have_one_item_type(become, theirs.proposal)) return made;
+    link.refuse(attempt,
+                fmt::format("the filter '{}' makes {}, the other end has {}", name,
+                            describe_items(become), describe_items(theirs.proposal)),
+                "use the item type that the filter makes at the consumer");
 }
 
 std::uint64_t slot_bytes(const ItemFacts& item, Design design) {
