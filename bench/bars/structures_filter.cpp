@@ -12,22 +12,22 @@ namespace millrace::bench {
 namespace {
 
 constexpr std::size_t item_bytes = 256;
-using Item = BarItem<item_bytes>;
+using SourceItem = BarItem<item_bytes>;
 constexpr std::uint64_t items = 400'000;
 
 /// Drops nine of ten.
 struct EachTenth {
-    bool operator()(const Item& item) const noexcept { return item.words[0] % 10 == 0; }
+    bool operator()(const SourceItem& item) const noexcept { return item.words[0] % 10 == 0; }
 };
-using Items = flow::Filtered<Item, EachTenth>;
+using Items = flow::Filtered<SourceItem, EachTenth>;
 
-struct Run {
+struct FilterRun {
     double items_per_second = 0;  ///< that the producer was given
     double bytes_per_item = 0;    ///< of ring, on the link
 };
 
 /// The same consumer, which wants each tenth item, with a filter at its producer and without.
-Run filtered_run(bool is_filtered) {
+FilterRun filtered_run(bool is_filtered) {
     const EnvironmentScope mode{"MILLRACE_SOFT_MODE", ten_gigabits};
     flow::Options options;
     options.ring.capacity = (std::size_t{4} << 20) / ring::slot_bytes_of(item_bytes, 8);
@@ -41,7 +41,7 @@ Run filtered_run(bool is_filtered) {
             pair.meet();
             auto producer = flow::Producer<Items>::accept(listener, patience());
             const auto deadline = patience();
-            Item item{};
+            SourceItem item{};
             pair.meet();
             const double item_ns = mean_step(windows, [&](std::uint64_t number) {
                 item.fill(number);
@@ -57,9 +57,9 @@ Run filtered_run(bool is_filtered) {
             flow::Options asking = options;
             if (is_filtered) asking.filter = EachTenth{};
             auto consumer =
-                flow::Consumer<Item>::connect(address_of_first(pair), asking, patience());
+                flow::Consumer<SourceItem>::connect(address_of_first(pair), asking, patience());
             const auto deadline = patience();
-            Item item{};
+            SourceItem item{};
             pair.meet();
             for (std::uint64_t wanted = 10; wanted <= windows.total(); wanted += 10) {
                 do {
@@ -72,12 +72,12 @@ Run filtered_run(bool is_filtered) {
     return {rate, bytes};
 }
 
-const BarRegistration rate{ratio_bar(
+const BarRegistration filter_rate{ratio_bar(
     "structures", "256 B items offered on 10 Gb/s, 90 % dropped by a filter, to dropped on arrival",
     2, Sense::at_least,
     {"at the source", [] { return filtered_run(true).items_per_second; }, "items/s"},
     {"on arrival", [] { return filtered_run(false).items_per_second; }, "items/s"})};
-const BarRegistration bytes{ratio_bar(
+const BarRegistration filter_bytes{ratio_bar(
     "structures", "bytes on the link without a filter that drops 90 %, to those with it", 5,
     Sense::at_least, {"without", [] { return filtered_run(false).bytes_per_item; }, "B/item"},
     {"with", [] { return filtered_run(true).bytes_per_item; }, "B/item"})};
