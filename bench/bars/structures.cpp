@@ -79,7 +79,7 @@ ManyToOne many_to_one(std::size_t producers, std::size_t active) {
             mebibytes = (use_of_this_process().resident - before) / 1024;
             pair.meet();
             std::vector<std::uint64_t> next(producers + 1, 0);
-            const double item_ns = median_step(windows, [&](std::uint64_t) {
+            const double one_ns = median_step(windows, [&](std::uint64_t) {
                 base::Status status = in.try_dequeue(item);
                 if (status != base::Status::ok) [[unlikely]]
                     status = in.dequeue(item, deadline);
@@ -87,7 +87,7 @@ ManyToOne many_to_one(std::size_t producers, std::size_t active) {
                 require_intact(item.holds(++next[in.last().number]), "an item of a fan-in");
             });
             pair.meet();
-            return item_ns;
+            return one_ns;
         },
         [&](Pair& pair) {
             const connect::Address address = address_of_first(pair);
