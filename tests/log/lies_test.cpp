@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <functional>
 #include <optional>
@@ -147,7 +148,7 @@ std::vector<std::byte> frame_of(LogSay say, std::uint64_t position,
     const std::uint64_t word = LogWord{say, position}.pack();
     std::vector<std::byte> frame(sizeof word + rest.size());
     std::memcpy(frame.data(), &word, sizeof word);
-    std::memcpy(frame.data() + sizeof word, rest.data(), rest.size());
+    std::copy(rest.begin(), rest.end(), frame.begin() + sizeof word);
     return frame;
 }
 std::vector<std::byte> word_of(LogSay say, std::uint64_t position,
