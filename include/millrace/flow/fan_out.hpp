@@ -21,13 +21,10 @@
 // so. Both are answered by `ok`.
 #pragma once
 
-#include <array>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -36,16 +33,14 @@
 #include "millrace/base/deadline.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/status.hpp"
-#include "millrace/base/wait.hpp"
 #include "millrace/connect/address.hpp"
-#include "millrace/connect/hub.hpp"
 #include "millrace/flow/door.hpp"
 #include "millrace/flow/filter.hpp"
 #include "millrace/flow/filtered_producer.hpp"
 #include "millrace/flow/key_hash.hpp"
 #include "millrace/flow/options.hpp"
 #include "millrace/flow/producer.hpp"
-#include "millrace/flow/room_descriptor.hpp"
+#include "millrace/flow/room_waiter.hpp"
 #include "millrace/flow/with_design.hpp"
 #include "millrace/ring/design.hpp"
 
@@ -72,47 +67,6 @@ struct FanOutOptions {
 };
 
 namespace detail {
-
-/// Waits until one of several ends that were `full` may have room. Used by FanOut. Any thread, one
-/// at a time.
-class RoomWaiter {
-  public:
-    explicit RoomWaiter(base::WaitPolicy policy);
-    /// From now on `descriptor` is watched; and no more.
-    [[nodiscard]] connect::Hub::Id watch(int descriptor) {
-        hub_.adopt();
-        return hub_.add(descriptor, [] {});
-    }
-    void forget(connect::Hub::Id id) {
-        hub_.adopt();
-        hub_.remove(id);
-    }
-    /// Waits until `ready()`.
-    template <class Ready>
-    base::Status wait(Ready&& ready, const base::Deadline& deadline) {
-        class Sleeper final : public base::Parker {
-          public:
-            explicit Sleeper(RoomWaiter& waiter) noexcept : waiter_{&waiter} {}
-            void prepare() override {}
-            void park(std::chrono::nanoseconds limit,
-                      const base::Cancellation* cancellation) override {
-                waiter_->rest(base::Deadline::after(limit).cancelled_by(cancellation));
-            }
-            void retract() override {}
-
-          private:
-            RoomWaiter* waiter_;
-        };
-        Sleeper sleeper{*this};
-        return base::wait_until(std::forward<Ready>(ready), deadline, policy_, sleeper);
-    }
-
-  private:
-    void rest(const base::Deadline& deadline);
-
-    base::WaitPolicy policy_;
-    connect::Hub hub_;
-};
 
 [[noreturn]] void no_consumers();
 
@@ -168,7 +122,7 @@ class FanOut {
             status = state.route(item);
         }
         if (status != base::Status::full) return status;
-        state.watch_all();
+        state.await_room();
         const base::Status waited = state.waiter.wait(
             [&] {
                 status = state.route(item);
@@ -182,8 +136,8 @@ class FanOut {
         bool is_laid = true;
         const base::Status status = State::put(to(consumer), item, is_laid);
         if (status == base::Status::ok && is_laid) state_->cursor = consumer;
-        if (status == base::Status::full && state_->room.is_used()) [[unlikely]]
-            state_->room.found_full(std::array{to(consumer).descriptor()});
+        if (status == base::Status::full && state_->waiter.has_descriptor()) [[unlikely]]
+            state_->waiter.watch_only(to(consumer).descriptor());
         return status;
     }
     base::Status enqueue_to(std::size_t consumer, Item item, const base::Deadline& deadline) {
@@ -203,7 +157,7 @@ class FanOut {
 
     /// For a program's own loop, as Producer's: readable until a try_ call has answered `full`, and
     /// again when that one is to be made once more.
-    [[nodiscard]] int descriptor() { return state_->room.get(); }
+    [[nodiscard]] int descriptor() { return state_->waiter.descriptor(); }
 
     /// Looks after the consumers, by a system call for each: calls that send do it now and then, by
     /// queue; a producer that pauses may want to. Never blocks. How many are there.
@@ -234,7 +188,6 @@ class FanOut {
     struct End {
         explicit End(Producer<T, D> made) : producer{std::move(made)} {}
         Producer<T, D> producer;
-        std::optional<connect::Hub::Id> watched{};
         bool is_gone = false;  ///< its consumer is, or it was closed
     };
     struct State {
@@ -280,7 +233,7 @@ class FanOut {
                     leave(at, status);
                 }
             }
-            if (is_full && room.is_used()) [[unlikely]]
+            if (is_full && waiter.has_descriptor()) [[unlikely]]
                 await_room();
             return is_full ? base::Status::full : is_unwanted ? base::Status::ok : why_last;
         }
@@ -305,27 +258,19 @@ class FanOut {
         /// Who is next has no room; or nobody has.
         [[gnu::cold]] void await_room() {
             if (options.routing == Routing::in_turn) {
-                return room.found_full(std::array{ends[turn_of].producer.descriptor()});
+                return waiter.watch_only(ends[turn_of].producer.descriptor());
             }
-            std::vector<int> descriptors;
-            for (End& end : ends) {
-                if (!end.is_gone) descriptors.push_back(end.producer.descriptor());
-            }
-            room.found_full(descriptors);
+            waiter.watch_all([this](const auto& add) {
+                for (End& end : ends) {
+                    if (!end.is_gone) add(end.producer.descriptor());
+                }
+            });
         }
         void leave(std::size_t at, base::Status how) {
             End& end = ends[at];
-            if (room.is_used()) room.forget(end.producer.descriptor());
             why_last = how;
             end.is_gone = true;
-            if (end.watched.has_value()) waiter.forget(*end.watched);
-            end.watched.reset();
-        }
-        void watch_all() {
-            for (End& end : ends) {
-                if (end.is_gone || end.watched.has_value()) continue;
-                end.watched = waiter.watch(end.producer.descriptor());
-            }
+            if (waiter.is_used()) waiter.forget(end.producer.descriptor());
         }
         template <class Call>
         base::Status each(Call&& call) {
@@ -340,7 +285,6 @@ class FanOut {
 
         FanOutOptions options;
         detail::RoomWaiter waiter;
-        detail::RoomDescriptor room{};
         std::vector<End> ends;
         bool is_closing = false;
         std::size_t cursor = static_cast<std::size_t>(-1);  ///< who was served last

@@ -30,7 +30,6 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -50,7 +49,7 @@
 #include "millrace/flow/key_hash.hpp"
 #include "millrace/flow/options.hpp"
 #include "millrace/flow/producer.hpp"
-#include "millrace/flow/room_descriptor.hpp"
+#include "millrace/flow/room_waiter.hpp"
 #include "millrace/ring/design.hpp"
 
 namespace millrace::flow {
@@ -169,7 +168,7 @@ class KeyedFanOut {
     }
     /// For a program's own loop, as Producer's: readable until try_enqueue() has answered `full`,
     /// and again when that is to be made once more.
-    [[nodiscard]] int descriptor() { return room_.get(); }
+    [[nodiscard]] int descriptor() { return room_.descriptor(); }
     /// As Producer's, of all owners: the first answer that is not `ok`, after all were tried.
     base::Status flush(const base::Deadline& deadline) {
         return each(deadline, [&](auto& end) { return end.flush(deadline); });
@@ -198,7 +197,7 @@ class KeyedFanOut {
         bool is_leaving = false;  ///< it has no keys any more
     };
 
-    explicit KeyedFanOut(Options options) : options_{std::move(options)} {}
+    explicit KeyedFanOut(Options options) : options_{std::move(options)}, room_{options_.wait} {}
 
     [[nodiscard]] static bool is_end(base::Status status) noexcept {
         return status == base::Status::closed || status == base::Status::peer_lost;
@@ -271,8 +270,8 @@ class KeyedFanOut {
             if (status == base::Status::ok) {
                 status = put(*at, {.kind = Kind::item, .epoch = epoch_, .item = item}, deadline);
             }
-            if (status == base::Status::full && room_.is_used()) [[unlikely]]
-                room_.found_full(std::array{at->producer.descriptor()});
+            if (status == base::Status::full && room_.has_descriptor()) [[unlikely]]
+                room_.watch_only(at->producer.descriptor());
             if (!is_end(status)) return status;
             leave(static_cast<std::size_t>(at - ends_.begin()), status);
         }
@@ -290,7 +289,7 @@ class KeyedFanOut {
     }
 
     Options options_;
-    detail::RoomDescriptor room_{};
+    detail::RoomWaiter room_;
     std::vector<End> ends_;
     std::vector<std::uint64_t> owners_;  ///< of epoch_
     std::uint32_t epoch_ = 0;            ///< how often they have changed

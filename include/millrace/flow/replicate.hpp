@@ -23,7 +23,6 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -50,7 +49,7 @@
 #include "millrace/flow/filtered_producer.hpp"
 #include "millrace/flow/options.hpp"
 #include "millrace/flow/producer.hpp"
-#include "millrace/flow/room_descriptor.hpp"
+#include "millrace/flow/room_waiter.hpp"
 #include "millrace/flow/stats.hpp"
 #include "millrace/flow/with_design.hpp"
 #include "millrace/ring/design.hpp"
@@ -171,7 +170,7 @@ class Replicator {
     [[nodiscard]] int descriptor() {
         state_->door.require_owner("put into a loop");
         detail::Door& door = state_->door;
-        return state_->room.get(door.has_listener() ? door.hub().descriptor() : -1);
+        return state_->room.descriptor(door.has_listener() ? door.hub().descriptor() : -1);
     }
 
     /// Until every item is in the ring of every consumer, and each was found alive after its last.
@@ -224,12 +223,15 @@ class Replicator {
 
     struct State {
         explicit State(ReplicatorOptions chosen)
-            : options{std::move(chosen)}, quorum{options.quorum.value_or(0)} {}
+            : options{std::move(chosen)},
+              quorum{options.quorum.value_or(0)},
+              room{options.queue.wait} {}
         State(const connect::Address& address, ReplicatorOptions chosen)
             : options{std::move(chosen)},
               door{"a replicator", address, detail::without_spin(options.queue),
                    options.max_consumers},
-              quorum{options.quorum.value_or(0)} {
+              quorum{options.quorum.value_or(0)},
+              room{options.queue.wait} {
             if (!options.acceptor.has_value()) return;
             door.accept_beside(
                 *options.acceptor,
@@ -306,13 +308,13 @@ class Replicator {
                 ++i;
             }
             if (replicas.size() < quorum) return base::Status::peer_lost;
-            if (!has_room && room.is_used()) [[unlikely]]
+            if (!has_room && room.has_descriptor()) [[unlikely]]
                 await_room();
             return has_room ? base::Status::ok : base::Status::full;
         }
         [[gnu::cold]] void await_room() {
             Member& member = *replicas[fullest];
-            room.found_full(std::array{member.producer.descriptor()});
+            room.watch_only(member.producer.descriptor());
             if (options.lagging == Lagging::leaves) {
                 room.wake_at(*member.full_since + options.patience);
             }
@@ -396,7 +398,7 @@ class Replicator {
             }
             meet_newcomers();
             // Their last word comes by no event of the hub's.
-            if (room.is_used() && !arriving.empty()) {
+            if (room.has_descriptor() && !arriving.empty()) {
                 (void)door.hub().after(std::chrono::milliseconds{1}, [] {});
             }
             look_after(detail::looked_after_at_once);
@@ -458,7 +460,7 @@ class Replicator {
         ReplicatorOptions options;
         detail::Door door{};
         std::size_t quorum;
-        detail::RoomDescriptor room{};
+        detail::RoomWaiter room;
         std::vector<std::unique_ptr<Member>> replicas;
         std::vector<Producer<T, D>> arriving;  ///< their setup is not over
         std::size_t aside = 0;                 ///< in `replicas`: who was looked after last
