@@ -295,13 +295,7 @@ class Consumer<Bytes, D> : public detail::ConsumerEnd<D>,
     }
     /// Copies as many items as are there, at most `items.size()`. Allocates as try_dequeue.
     [[nodiscard]] BatchResult try_dequeue_batch(std::span<std::vector<std::byte>> items) {
-        BatchResult result;
-        for (std::vector<std::byte>& item : items) {
-            result.status = try_dequeue(item);
-            if (result.status != base::Status::ok) break;
-            ++result.count;
-        }
-        return result;
+        return detail::one_by_one(items, [this](auto& item) { return try_dequeue(item); });
     }
 
     /// The next item where it lies, aligned to 8. It stays there, and in front, until release().

@@ -134,13 +134,7 @@ class Merge : public detail::OfManyProducers<Merge<T, key_of, is_heartbeat, D>> 
     }
     /// As many items as may be handed out, at most `items.size()`.
     [[nodiscard]] BatchResult try_dequeue_batch(std::span<Item> items) {
-        BatchResult result;
-        for (Item& item : items) {
-            result.status = try_dequeue(item);
-            if (result.status != base::Status::ok) break;
-            ++result.count;
-        }
-        return result;
+        return detail::one_by_one(items, [this](Item& item) { return try_dequeue(item); });
     }
     /// The next item where it lies. It stays there, and in front, until release().
     base::Status peek(Seen& item) {

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "millrace/flow/filter.hpp"
 #include "millrace/ring/receiver.hpp"
@@ -32,5 +33,19 @@ struct BatchResult {
     base::Status status = base::Status::ok;
     std::size_t count = 0;
 };
+
+namespace detail {
+/// As many items as `take(item)` gives.
+template <class Item, class Take>
+[[nodiscard]] BatchResult one_by_one(std::span<Item> items, Take&& take) {
+    BatchResult result;
+    for (Item& item : items) {
+        result.status = take(item);
+        if (result.status != base::Status::ok) break;
+        ++result.count;
+    }
+    return result;
+}
+}  // namespace detail
 
 }  // namespace millrace::flow
