@@ -1,6 +1,5 @@
 // How a producer takes places of a shared ring, follows it where it moves, and lays items.
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <cstring>
 
@@ -209,7 +208,7 @@ Status SharedProducerEnd::State::post(std::uint64_t position, const std::byte* i
     for (std::uint64_t i = 0; i != count; ++i) {
         std::byte* const at = staging.data() + i * slot;
         std::memcpy(at, items + i * size, size);
-        // Without order, the first mark comes behind all others.
+        // Without order, the first mark comes after all others.
         const std::uint64_t mark =
             i == 0 && !in_order ? 0 : shared_mark(owner, secret, position + i);
         std::memcpy(at + slot - ring::mark_bytes, &mark, sizeof mark);

@@ -41,7 +41,7 @@ struct SharedFacts {
 };
 static_assert(sizeof(SharedFacts) == 104);
 
-/// Behind the goodbye's position, where the consumer has given a producer up.
+/// After the goodbye's position, where the consumer has given a producer up.
 inline constexpr std::uint64_t shared_expelled = 1;
 
 [[nodiscard]] connect::LinkOptions shared_link_options(const SharedOptions& options);

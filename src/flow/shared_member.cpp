@@ -1,7 +1,6 @@
 #include "shared_member.hpp"
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <mutex>
 #include <new>

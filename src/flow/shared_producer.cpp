@@ -3,21 +3,15 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <new>
-#include <optional>
 #include <utility>
 
 #include <fmt/format.h>
 
-#include "millrace/base/clock.hpp"
-#include "millrace/base/detail/forks.hpp"
 #include "millrace/base/detail/name_hash.hpp"
-#include "millrace/base/detail/peer_causality.hpp"
 #include "millrace/connect/facts.hpp"
-#include "millrace/end/end.hpp"
 #include "millrace/end/far_fence.hpp"
 #include "millrace/end/wake_up.hpp"
 #include "millrace/ring/position.hpp"
@@ -30,7 +24,6 @@ namespace millrace::flow::detail {
 
 using base::Deadline;
 using base::Status;
-using ring::PositionWord;
 
 namespace {
 

@@ -49,7 +49,7 @@ struct SharedProducerEnd::State {
         if (lost_attempt) (void)say_attempt(shared_word(0, home));
         lost_attempt = false;
     }
-    /// `ok`: there is room for one item or more behind `position`.
+    /// `ok`: there is room for one item or more after `position`.
     base::Status look_for_room(std::uint64_t position) noexcept;
     void take_consumed(std::uint64_t word) noexcept;
     [[nodiscard]] std::uint64_t room_behind(std::uint64_t position) const noexcept {

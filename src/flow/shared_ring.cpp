@@ -2,23 +2,15 @@
 #include "millrace/flow/shared_ring.hpp"
 
 #include <algorithm>
-#include <array>
 #include <chrono>
-#include <new>
-#include <span>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "millrace/base/clock.hpp"
-#include "millrace/base/detail/name_hash.hpp"
 #include "millrace/base/detail/peer_causality.hpp"
-#include "millrace/base/detail/random.hpp"
 #include "millrace/base/log.hpp"
-#include "millrace/connect/accepting.hpp"
 #include "millrace/connect/facts.hpp"
-#include "millrace/end/end.hpp"
-#include "millrace/end/far_fence.hpp"
 #include "millrace/ring/position.hpp"
 #include "millrace/ring/terms.hpp"
 #include "shared_facts.hpp"
@@ -134,8 +126,9 @@ void SharedRing::return_credit() noexcept {
     body_->consumed().store(PositionWord::pack(front_ * PositionWord::unit));
 }
 
-void SharedRing::stand_back() noexcept {
+void SharedRing::stand_back(const Deadline& deadline) noexcept {
     using ring::detail::StandBack;
+    if (plan_.options.wait.spin < StandBack::longest) return;
     const std::uint64_t slot = shape_.slot_bytes;
     const std::uint64_t ahead = stand_back_.drained(front_ * slot, slot, shape_.slots * slot);
     if (ahead == 0) return;
@@ -143,11 +136,7 @@ void SharedRing::stand_back() noexcept {
     if (place >= slots_end_) place -= shape_.slots * slot;
     const std::byte* const mark = place + slot - ring::mark_bytes;
     const std::uint64_t before = ring::load_word(mark);
-    const std::uint64_t until =
-        base::ticks() + base::ticks_in(StandBack::for_each * static_cast<int>(ahead));
-    while (ring::load_word(mark) == before && base::ticks() < until) {
-        for (int i = 0; i != 16; ++i) base::pause();
-    }
+    StandBack::wait(ahead, deadline, [&] { return ring::load_word(mark) != before; });
 }
 
 std::uint64_t SharedRing::last_claim() const noexcept {
@@ -227,7 +216,7 @@ std::uint64_t SharedRing::first_of_the_living(std::uint64_t limit, bool is_over)
 bool SharedRing::resolve(Tell tell, void* context) noexcept {
     if (must_move_ && !is_moving() && !move()) return false;
     if (is_moving() && body_->tail().load(std::memory_order_acquire) != shared_moved) {
-        // An atomic that was on its way when the ring moved has come behind that.
+        // An atomic that was on its way when the ring moved has come after that.
         body_->tail().store(shared_moved, std::memory_order_release);
         return false;
     }

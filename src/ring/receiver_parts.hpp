@@ -232,27 +232,18 @@ template <Design D>
 void Receiver<D>::stand_back(const base::Deadline& deadline,
                              const base::WaitPolicy& policy) noexcept {
     // Where requests bring the items, no processor's lines are taken away by a look.
-    if (!peer_memory_.stores() || policy.spin < detail::StandBack::longest) return;
-    const bool framed = terms_.framed();
-    const std::uint64_t step = framed ? end::cache_line : terms_.slot_bytes;
-    const std::uint64_t items = stand_back_.drained(front_.consumed, step, front_.ring_bytes);
+    if (terms_.framed() || !peer_memory_.stores()) return;
+    if (policy.spin < detail::StandBack::longest) return;
+    const std::uint64_t slot_bytes = terms_.slot_bytes;
+    const std::uint64_t items = stand_back_.drained(front_.consumed, slot_bytes, front_.ring_bytes);
     if (items == 0) [[likely]]
         return;
-    const std::uint64_t ahead = items * step;
+    const std::uint64_t ahead = items * slot_bytes;
     std::uint64_t offset = front_.offset + ahead;
     if (offset >= front_.ring_bytes) offset -= front_.ring_bytes;
-    const std::byte* const at = front_.ring + offset + (framed ? 0 : step - mark_bytes);
+    const std::byte* const at = front_.ring + offset + slot_bytes - mark_bytes;
     const std::uint64_t mark = slot_mark(front_.consumed + ahead, front_.initial);
-    const std::uint64_t before = load_word(at);
-    const std::uint64_t limit = base::ticks_in(std::min<std::chrono::nanoseconds>(
-        items * detail::StandBack::for_each, deadline.remaining()));
-    const std::uint64_t start = base::ticks();
-    do {
-        const std::uint64_t word = load_word(at);
-        // Where frames will begin is not known: any change there says that the producer has come.
-        if (framed ? word != before : word == mark) return;
-        base::pause();
-    } while (base::ticks() - start < limit);
+    detail::StandBack::wait(items, deadline, [&] { return load_word(at) == mark; });
 }
 
 template <Design D>

@@ -102,18 +102,12 @@ class SharedFanIn : public detail::OfManyProducers<SharedFanIn<T>> {
         const base::Status status = try_dequeue(item);
         if (status != base::Status::empty) [[likely]]
             return status;
-        state_->ring->stand_back();
+        state_->ring->stand_back(deadline);
         return state_->wait([&] { return try_dequeue(item); }, deadline);
     }
     /// As many items as are there, at most `items.size()`.
     [[nodiscard]] BatchResult try_dequeue_batch(std::span<T> items) {
-        BatchResult result;
-        for (T& item : items) {
-            result.status = try_dequeue(item);
-            if (result.status != base::Status::ok) break;
-            ++result.count;
-        }
-        return result;
+        return detail::one_by_one(items, [this](T& item) { return try_dequeue(item); });
     }
     /// The next item where it lies. It stays there, and in front, until release(). A producer that
     /// is not trusted may change it meanwhile.

@@ -13,11 +13,11 @@
 //   word       written by                                   read by
 //   tail       producers, by compare-and-swap               producers, consumer
 //   attempt    its producer, before each compare-and-swap   consumer, where a place stays empty
-//   mark       who owns the place, behind the item          consumer
+//   mark       who owns the place, after the item           consumer
 //   consumed   consumer                                     producers, by READ or by a load
 //
 // Each place has an owner from the moment at which the tail has passed it: who tries to pass it has
-// said so before (attempt), and says something else only behind the marks of its items. So where
+// said so before (attempt), and says something else only after the marks of its items. So where
 // the tail is past an empty place, and no producer that lives says that it tried for it, nobody
 // will ever fill it, and it is passed over.
 #pragma once
@@ -75,7 +75,7 @@ inline constexpr std::uint64_t most_shared_owners = 65'534;
 /// Items of one compare-and-swap.
 inline constexpr std::uint64_t most_shared_claim = 1024;
 
-/// Of a tail: the position behind the last place that has an owner, and whose that is. Of an
+/// Of a tail: the position after the last place that has an owner, and whose that is. Of an
 /// attempt: the first place, and how many; or none, and the position that its memory begins with.
 [[nodiscard]] constexpr std::uint64_t shared_word(std::uint64_t upper,
                                                   std::uint64_t position) noexcept {
@@ -230,10 +230,10 @@ class SharedRing {
         return resolve([](void* context, void* source) { (*static_cast<Expel*>(context))(source); },
                        &expel);
     }
-    /// To be called by a wait that has found nothing: behind a long run of items it leaves the
+    /// To be called by a wait that has found nothing: after a long run of items it leaves the
     /// front's line to who fills it, as ring/detail/stand_back.hpp says. A few microseconds at
     /// most.
-    void stand_back() noexcept;
+    void stand_back(const base::Deadline& deadline) noexcept;
     /// A place has an owner and was not taken.
     [[nodiscard]] bool has_claims() const noexcept { return last_claim() != front_; }
 
@@ -289,7 +289,7 @@ class SharedRing {
     [[nodiscard]] const Body& target() const noexcept { return is_moving() ? *next_ : *body_; }
     /// Places that have an owner by now end here.
     [[nodiscard]] std::uint64_t last_claim() const noexcept;
-    /// Looks at who lives and may own an empty place in front, or behind it before `limit`. Where
+    /// Looks at who lives and may own an empty place in front, or after it before `limit`. Where
     /// the first place begins that one of them may own. Whoever must go is in `expelled_` then.
     [[nodiscard]] std::uint64_t first_of_the_living(std::uint64_t limit, bool is_over) noexcept;
     /// A producer that is gone cannot write any more.
@@ -311,7 +311,7 @@ class SharedRing {
     std::unique_ptr<Body> body_;
     std::unique_ptr<Body> next_;  ///< where the ring has moved to, while the rest is taken here
     std::vector<std::unique_ptr<Body>> former_;
-    std::uint64_t drain_end_ = 0;  ///< then: no place of the former memory lies behind
+    std::uint64_t drain_end_ = 0;  ///< then: no place of the former memory lies after it
     bool must_move_ = false;
     bool is_waiting_ = false;  ///< for an empty place
     std::uint64_t stuck_at_ = 0;

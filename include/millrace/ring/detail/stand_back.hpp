@@ -20,7 +20,10 @@
 #include <cstdint>
 #include <utility>
 
+#include "millrace/base/clock.hpp"
+#include "millrace/base/deadline.hpp"
 #include "millrace/base/language.hpp"
+#include "millrace/base/wait.hpp"
 
 namespace millrace::ring::detail {
 
@@ -43,6 +46,17 @@ class StandBack {
         const std::uint64_t ahead = std::min({run / 2, farthest * slot, ring_bytes / 4}) / slot;
         if (ahead != 0) ++times_;
         return ahead;
+    }
+    /// Leaves the front alone until `is_there()`, for what drained() has said to be ahead.
+    template <class IsThere>
+    static void wait(std::uint64_t items, const base::Deadline& deadline, IsThere&& is_there) {
+        const std::uint64_t limit = base::ticks_in(
+            std::min<std::chrono::nanoseconds>(items * for_each, deadline.remaining()));
+        const std::uint64_t start = base::ticks();
+        do {
+            if (is_there()) return;
+            base::pause();
+        } while (base::ticks() - start < limit);
     }
     /// How often the front was left alone.
     [[nodiscard]] std::uint64_t times() const noexcept { return times_; }
