@@ -117,15 +117,12 @@ class Producer<Filtered<T, Filters...>, D>
                offered(detail::item_facts<T>(), {detail::filter_facts<Filters, T>()...}),
                deadline} {
         this->item_size_ = calls_of[index()].made_size;
-        if (design.batching == ring::Batching::fixed && this->sender_->terms().framed()) {
-            batch_ = this->sender_->terms().batch;
-        }
+        if (this->sender_->terms().framed()) this->gather_frames();
     }
 
     enum class Verdict : std::uint8_t { none, laid, left_out, thrown };
     static constexpr std::uint64_t left_out_per_look = 4096;
 
-    using Frames = ring::Frames<ring::flows_of(D)>;
     template <class M>
     static constexpr bool is_framed = std::is_same_v<M, Bytes>;
     template <class M>
@@ -174,7 +171,7 @@ class Producer<Filtered<T, Filters...>, D>
                 item, [&](std::span<const std::byte> part) noexcept { made = part; });
             if (made.size() > sender.terms().max_frame()) [[unlikely]]
                 return base::Status::too_large;
-            self.awaited_bytes_ = Frames::bytes(made.size(), sender.terms().chunk_bytes);
+            self.awaited_bytes_ = self.frame_bytes(made.size());
             status = sender.reserve(self.awaited_bytes_);
             if (status == base::Status::ok && verdict == Verdict::laid) {
                 if (!made.empty()) {
@@ -237,16 +234,12 @@ class Producer<Filtered<T, Filters...>, D>
     template <class F>
     void lay() noexcept {
         using M = Made<F>;
-        auto& sender = *this->sender_;
         [[maybe_unused]] std::uint64_t laid = 0;
         if constexpr (is_framed<M>) {
             laid = length_;
-            sender.lay_mark(sender.at(), Frames::lay_end(sender.at(), sender.position(),
-                                                         sender.terms().secret, length_));
-            ++this->gathered_;
-            sender.append(Frames::bytes(length_, sender.terms().chunk_bytes));
-            this->framed_bytes_ += length_;
+            this->lay_frame(length_);
         } else {
+            auto& sender = *this->sender_;
             laid = sizeof(M);
             constexpr std::uint64_t slot = slot_of<M>();
             if constexpr (ring::has_marks(D)) {
@@ -254,8 +247,8 @@ class Producer<Filtered<T, Filters...>, D>
                                 ring::slot_mark(sender.position(), sender.terms().initial));
             }
             sender.append(slot);
+            this->count();
         }
-        this->count();
         if constexpr (!std::is_void_v<F>) {
             ++this->filter_.looked;
             ++this->filter_.passed;
@@ -265,10 +258,10 @@ class Producer<Filtered<T, Filters...>, D>
     template <class M>
     base::Status send() noexcept {
         if constexpr (is_framed<M>) {
-            if (this->gathered_ < batch_) return base::Status::ok;
-            this->gathered_ = 0;
+            return this->send_frames();
+        } else {
+            return this->sender_->send();
         }
-        return this->sender_->send();
     }
 
     /// Nothing of it travels.
@@ -331,7 +324,6 @@ class Producer<Filtered<T, Filters...>, D>
     std::uint64_t prepared_bytes_ = 0;  ///< of the item
     std::uint64_t awaited_bytes_ = 0;   ///< of ring
     std::uint64_t left_out_ = 0;
-    std::uint32_t batch_ = 1;  ///< frames that are sent together
     bool is_stopped_ = false;  ///< the filter threw, and nothing follows
     ring::FilterNews news_{};
     std::string thrown_;

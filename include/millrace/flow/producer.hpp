@@ -147,6 +147,33 @@ class ProducerEnd {
         return waited == base::Status::ok ? status : waited;
     }
 
+    // Of frames:
+
+    using Frames = ring::Frames<ring::flows_of(D)>;
+    /// Fixed batches of them are sent together.
+    void gather_frames() noexcept {
+        if (design_.batching == ring::Batching::fixed) batch_ = sender_->terms().batch;
+    }
+    [[nodiscard]] std::uint64_t frame_bytes(std::uint64_t length) const noexcept {
+        return Frames::bytes(length, sender_->terms().chunk_bytes);
+    }
+    /// Marks one whose bytes lie at the ring's end and counts it in.
+    void lay_frame(std::uint32_t length) noexcept {
+        auto& sender = *sender_;
+        sender.lay_mark(sender.at(), Frames::lay_end(sender.at(), sender.position(),
+                                                     sender.terms().secret, length));
+        ++gathered_;
+        sender.append(frame_bytes(length));
+        framed_bytes_ += length;
+        count();
+    }
+    /// Sends the frames that were laid, if they are enough for a batch.
+    base::Status send_frames() noexcept {
+        if (gathered_ < batch_) return base::Status::ok;
+        gathered_ = 0;
+        return sender_->send();
+    }
+
     ring::Design design_;  ///< D; or its flows, run as was chosen at run time
     Options options_;
     std::unique_ptr<Sender> sender_;
@@ -155,6 +182,7 @@ class ProducerEnd {
     std::uint64_t framed_bytes_ = 0;  ///< payload of frames; that of items is counted by them
     std::uint64_t item_size_;         ///< 0: frames
     std::uint32_t gathered_ = 0;      ///< frames since the last that were sent
+    std::uint32_t batch_ = 1;         ///< frames that are sent together
     FilterCounts filter_{};           ///< where the consumer has asked for one
     mutable base::StatisticsPage page_;
 };
@@ -352,7 +380,7 @@ class Producer<Bytes, D> : public detail::ProducerEnd<D>,
 
     base::Status try_enqueue(Item item) noexcept {
         const base::Status status = put(item);
-        return status == base::Status::ok ? send() : status;
+        return status == base::Status::ok ? this->send_frames() : status;
     }
     base::Status enqueue(Item item, const base::Deadline& deadline) {
         return this->wait_for_space([&] { return try_enqueue(item); }, deadline);
@@ -366,7 +394,7 @@ class Producer<Bytes, D> : public detail::ProducerEnd<D>,
             ++result.count;
         }
         if (result.count != 0) {
-            const base::Status status = send();
+            const base::Status status = this->send_frames();
             if (status != base::Status::ok) result.status = status;
         }
         return result;
@@ -377,7 +405,7 @@ class Producer<Bytes, D> : public detail::ProducerEnd<D>,
     base::Status claim(std::size_t size, std::span<std::byte>& place) noexcept {
         claimed_at_ = none;
         if (size > max_size()) return base::Status::too_large;
-        const base::Status status = this->sender_->reserve(frame_bytes(size));
+        const base::Status status = this->sender_->reserve(this->frame_bytes(size));
         if (status == base::Status::ok) {
             place = {this->sender_->at() + ring::mark_bytes, size};
             claimed_at_ = this->sender_->position();
@@ -399,11 +427,11 @@ class Producer<Bytes, D> : public detail::ProducerEnd<D>,
             return base::Status::empty;
         if (size > claimed_) [[unlikely]]
             return base::Status::too_large;
-        const base::Status status = sender.reserve(frame_bytes(size));
+        const base::Status status = sender.reserve(this->frame_bytes(size));
         if (status != base::Status::ok) [[unlikely]]
             return status;
-        lay(static_cast<std::uint32_t>(size));
-        return send();
+        this->lay_frame(static_cast<std::uint32_t>(size));
+        return this->send_frames();
     }
 
   private:
@@ -414,43 +442,23 @@ class Producer<Bytes, D> : public detail::ProducerEnd<D>,
              const base::Deadline& deadline)
         : Base{std::move(connection), design, std::move(options), detail::item_facts<Bytes>(),
                deadline} {
-        if (design.batching == ring::Batching::fixed) batch_ = this->sender_->terms().batch;
+        this->gather_frames();
     }
 
-    using Frames = ring::Frames<ring::flows_of(D)>;
-    /// Sends the frames that were laid, if they are enough for a batch.
-    base::Status send() noexcept {
-        if (this->gathered_ < batch_) return base::Status::ok;
-        this->gathered_ = 0;
-        return this->sender_->send();
-    }
-    [[nodiscard]] std::uint64_t frame_bytes(std::uint64_t length) const noexcept {
-        return Frames::bytes(length, this->sender_->terms().chunk_bytes);
-    }
     base::Status put(Item item) noexcept {
         if (item.size() > max_size()) [[unlikely]]
             return base::Status::too_large;
-        const base::Status status = this->sender_->reserve(frame_bytes(item.size()));
+        const base::Status status = this->sender_->reserve(this->frame_bytes(item.size()));
         if (status != base::Status::ok) [[unlikely]]
             return status;
         if (!item.empty()) {
             std::memcpy(this->sender_->at() + ring::mark_bytes, item.data(), item.size());
         }
-        lay(static_cast<std::uint32_t>(item.size()));
+        this->lay_frame(static_cast<std::uint32_t>(item.size()));
         return base::Status::ok;
-    }
-    void lay(std::uint32_t length) noexcept {
-        auto& sender = *this->sender_;
-        sender.lay_mark(sender.at(), Frames::lay_end(sender.at(), sender.position(),
-                                                     sender.terms().secret, length));
-        ++this->gathered_;
-        sender.append(frame_bytes(length));
-        this->framed_bytes_ += length;
-        this->count();
     }
     std::uint64_t claimed_at_ = none;  ///< the position of the place
     std::size_t claimed_ = 0;          ///< its bytes
-    std::uint32_t batch_ = 1;          ///< frames that are sent together
 };
 
 }  // namespace millrace::flow
