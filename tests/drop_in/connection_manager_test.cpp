@@ -105,7 +105,7 @@ PairOutcome run(const Program& program, Loading loading = Loading::library_path)
 class Connecting : public testing::TestWithParam<Program> {};
 
 TEST_P(Connecting, EndsWellOnBothSides) {
-    const auto pair = run(GetParam());
+    const auto pair = run_perftest([] { return run(GetParam()); });
     ASSERT_TRUE(pair.success()) << pair;
     for (const auto* output : {&pair.client.output, &pair.server.output}) {
         EXPECT_THAT(*output, Not(HasSubstr("ailed"))) << pair;

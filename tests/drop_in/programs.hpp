@@ -2,6 +2,7 @@
 // client. For the tests in this folder.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -64,6 +65,10 @@ struct HostsOfPair {
                                    std::chrono::milliseconds limit = patience,
                                    const HostsOfPair& hosts = {});
 
+/// What `run()` gives of a perftest program. Before it prints, perftest compares two clocks, and
+/// gives up where others had its processor meanwhile. That says nothing about the device: then once
+/// more.
+[[nodiscard]] PairOutcome run_perftest(const std::function<PairOutcome()>& run);
 /// Both ends of a perftest program ended well, and a result was printed.
 void expect_result_of_perftest(const PairOutcome& pair);
 

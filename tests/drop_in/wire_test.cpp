@@ -63,7 +63,9 @@ class PerftestOverWire : public testing::TestWithParam<Command> {};
 TEST_P(PerftestOverWire, EndsWellOnBothHostsAndPrintsAResult) {
     Command command = GetParam();
     command.insert(command.end(), {"-d", "soft0", "-x", "1", "-F"});
-    const auto pair = run_pair(command, Loading::library_path, std::chrono::seconds{90}, two_hosts);
+    const auto pair = run_perftest([&] {
+        return run_pair(command, Loading::library_path, std::chrono::seconds{90}, two_hosts);
+    });
     expect_result_of_perftest(pair);
 }
 
