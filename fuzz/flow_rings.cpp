@@ -18,6 +18,7 @@
 #include "fuzz/endpoints.hpp"
 #include "fuzz/granted.hpp"
 #include "fuzz/input.hpp"
+#include "fuzz/session.hpp"
 #include "fuzz/target.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/connect/link.hpp"
@@ -73,7 +74,7 @@ class Session {
     }
 
     void run() {
-        for (unsigned i = 0; i < most_steps && !input_.empty(); ++i) step();
+        take_steps(input_, most_steps, [this] { step(); });
         static_cast<void>(producer_->explain());
         static_cast<void>(consumer_->explain());
         if (input_.below(2) == 0) static_cast<void>(producer_->close(Deadline::now()));

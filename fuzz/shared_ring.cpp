@@ -16,6 +16,7 @@
 #include "fuzz/endpoints.hpp"
 #include "fuzz/granted.hpp"
 #include "fuzz/input.hpp"
+#include "fuzz/session.hpp"
 #include "fuzz/target.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/flow/shared_fan_in.hpp"
@@ -70,7 +71,7 @@ class Session {
     }
 
     void run() {
-        for (unsigned i = 0; i < most_steps && !input_.empty(); ++i) step();
+        take_steps(input_, most_steps, [this] { step(); });
         static_cast<void>(in_->explain());
         for (auto& one : out_) {
             static_cast<void>(one.explain());
@@ -134,8 +135,5 @@ extern "C" int LLVMFuzzerInitialize(int*, char***) {
 }
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-    millrace::fuzz::Input input{data, size};
-    millrace::fuzz::Session session{input};
-    session.run();
-    return 0;
+    return millrace::fuzz::run_session<millrace::fuzz::Session>(data, size);
 }

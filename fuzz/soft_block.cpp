@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "fuzz/input.hpp"
+#include "fuzz/session.hpp"
 #include "fuzz/soft_peers.hpp"
 #include "fuzz/target.hpp"
 #include "layout/layout.hpp"
@@ -632,7 +633,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     fuzz::Input input{data, size};
     {
         fuzz::Session session{input};
-        for (unsigned step = 0; step < fuzz::most_steps && !input.empty(); ++step) session.step();
+        fuzz::take_steps(input, fuzz::most_steps, [&] { session.step(); });
     }
     fuzz::use_honest_connections();
     return 0;

@@ -18,6 +18,7 @@
 
 #include "copy_service/copy_service.hpp"
 #include "fuzz/input.hpp"
+#include "fuzz/session.hpp"
 #include "fuzz/soft_peers.hpp"
 #include "fuzz/target.hpp"
 #include "layout/copy_box_layout.hpp"
@@ -426,6 +427,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     using namespace millrace;
     fuzz::Input input{data, size};
     fuzz::Session session{input};
-    for (unsigned step = 0; step < fuzz::most_steps && !input.empty(); ++step) session.step();
+    fuzz::take_steps(input, fuzz::most_steps, [&] { session.step(); });
     return 0;
 }

@@ -105,6 +105,18 @@ Status take(Consumer& consumer, Producer& producer, Item& item) {
     return status;
 }
 
+/// Takes items until an expected crowd has come and gone.
+template <class In>
+void take_all(In& in, InOrder& seen) {
+    Tagged item;
+    Status status;
+    while ((status = in.dequeue(item, soon())) == Status::ok) {
+        seen.see(item);
+        ASSERT_FALSE(testing::Test::HasFatalFailure());
+    }
+    EXPECT_EQ(status, Status::closed);
+}
+
 template <class Call>
 base::Error error_of(Call&& call) {
     try {

@@ -77,13 +77,7 @@ TYPED_TEST(FanInOver, TakesAllItemsOfAllProducersInTheirOrders) {
             threads.emplace_back([&, p] { produce<design>(address, p, count, queue); });
         }
         InOrder seen{producers};
-        Tagged item;
-        Status status;
-        while ((status = fan_in.dequeue(item, soon())) == Status::ok) {
-            seen.see(item);
-            ASSERT_FALSE(testing::Test::HasFatalFailure());
-        }
-        EXPECT_EQ(status, Status::closed);
+        ASSERT_NO_FATAL_FAILURE(take_all(fan_in, seen));
         EXPECT_EQ(seen.total(), producers * count);
         const FanInStats stats = fan_in.stats();
         EXPECT_EQ(stats.items, producers * count);

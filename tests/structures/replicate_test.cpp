@@ -40,20 +40,23 @@ struct Copies {
     std::optional<Replicator<T, D>> producer;
 };
 
-TEST(Replicator, GivesEveryItemToEveryConsumer) {
-    Copies<Tagged> copies{3};
-    constexpr std::uint64_t count = 2000;
+/// A thread for each consumer, which takes so many items, all of them, in order.
+std::vector<std::jthread> take_all_of(Copies<Tagged>& copies, std::uint64_t count) {
     std::vector<std::jthread> threads;
     for (auto& consumer : copies.consumers) {
-        threads.emplace_back([&] {
+        threads.emplace_back([&consumer, count] {
             InOrder seen{1};
-            Tagged item;
-            Status status;
-            while ((status = consumer.dequeue(item, soon())) == Status::ok) seen.see(item);
-            EXPECT_EQ(status, Status::closed);
+            take_all(consumer, seen);
             EXPECT_EQ(seen.total(), count);
         });
     }
+    return threads;
+}
+
+TEST(Replicator, GivesEveryItemToEveryConsumer) {
+    Copies<Tagged> copies{3};
+    constexpr std::uint64_t count = 2000;
+    const std::vector<std::jthread> threads = take_all_of(copies, count);
     for (std::uint64_t i = 0; i != count; ++i) {
         ASSERT_EQ(copies.producer->enqueue(Tagged::make(0, i), soon()), Status::ok);
     }
@@ -101,17 +104,7 @@ TEST(Replicator, SendsBatchesWholeOrTheirFrontToAll) {
     constexpr std::size_t count = 2000;
     std::vector<Tagged> items;
     for (std::uint64_t i = 0; i != count; ++i) items.push_back(Tagged::make(0, i));
-    std::vector<std::jthread> threads;
-    for (auto& consumer : copies.consumers) {
-        threads.emplace_back([&] {
-            InOrder seen{1};
-            Tagged item;
-            Status status;
-            while ((status = consumer.dequeue(item, soon())) == Status::ok) seen.see(item);
-            EXPECT_EQ(status, Status::closed);
-            EXPECT_EQ(seen.total(), count);
-        });
-    }
+    const std::vector<std::jthread> threads = take_all_of(copies, count);
     const Deadline deadline = soon();
     for (std::span<const Tagged> left = items; !left.empty() && !deadline.expired();) {
         const BatchResult sent =

@@ -62,13 +62,7 @@ TEST(SharedFanIn, TakesAllItemsOfAllProducersInTheirOrders) {
                 threads.emplace_back([&, p] { produce(fan_in.address(), p, count, batch); });
             }
             InOrder seen{producers};
-            Tagged item;
-            Status status;
-            while ((status = fan_in.dequeue(item, soon())) == Status::ok) {
-                seen.see(item);
-                ASSERT_FALSE(testing::Test::HasFatalFailure());
-            }
-            EXPECT_EQ(status, Status::closed);
+            ASSERT_NO_FATAL_FAILURE(take_all(fan_in, seen));
             EXPECT_EQ(seen.total(), producers * count);
             const SharedFanInStats stats = fan_in.stats();
             EXPECT_EQ(stats.producers.items, producers * count);
@@ -389,7 +383,7 @@ TEST(SharedFanInBetweenProcesses, LosesNothingOfOthersWhenProducersAreKilledOrSt
             child = start();
         } else {
             child.stop();
-            // Whoever stops within a call holds the others up; they go on behind it.
+            // One that stops within a call holds the others up; they go on after it.
             Tagged item;
             for (int i = 0; i != 50 && fan_in.dequeue(item, Deadline::after(5ms)) == Status::ok;
                  ++i)
