@@ -1,4 +1,5 @@
-// Bars of a log: what positions and history cost beside a plain queue, and how fast history comes.
+// Bars of a log: what positions and history cost compared with a plain queue, and how fast history
+// comes.
 #include <algorithm>
 #include <chrono>
 #include <cstddef>

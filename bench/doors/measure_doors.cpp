@@ -83,7 +83,7 @@ Exchange exchange_of(DoorKind protocol, bool sets) {
                 : Exchange{"*2\r\n$3\r\nGET\r\n$3\r\nkey\r\n", "$3\r\nxxx\r\n"};
 }
 
-/// The figure behind the name of the test, in lines of words in quotes.
+/// The figure after the name of the test, in lines of words in quotes.
 double requests_in(const std::string& lines, std::string_view test) {
     const std::string begin = fmt::format("\"{}\",\"", test);
     const std::size_t at = lines.find(begin);

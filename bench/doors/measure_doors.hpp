@@ -1,4 +1,4 @@
-// The store's doors beside the servers whose protocols they speak: requests a second by
+// The store's doors compared with the servers whose protocols they speak: requests a second by
 // redis-benchmark and by a load of our own, the time that answers take at a rate, memory of items,
 // and idle connections. Called by the bars.
 #pragma once

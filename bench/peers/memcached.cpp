@@ -173,7 +173,7 @@ std::optional<workload::Descriptor> WordsServer::connect() const {
 
 namespace {
 
-/// `own`, behind those that say where clients come.
+/// `own`, after those that say where clients come.
 std::vector<std::string> coming(std::vector<std::string> by_unix, std::vector<std::string> by_tcp,
                                 WordsOver over, const std::vector<std::string>& own) {
     std::vector<std::string> all = std::move(over == WordsOver::tcp ? by_tcp : by_unix);

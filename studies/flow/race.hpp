@@ -61,7 +61,7 @@ struct Standing {
     /// Of the best one's figure: the median of the rounds' ratios.
     double share = 0;
 };
-/// The best first. Those that left early come behind, by what they did before. None that was not
+/// The best first. Those that left early come after, by what they did before. None that was not
 /// measured.
 [[nodiscard]] std::vector<Standing> standings(const Race& race);
 

@@ -1,5 +1,5 @@
 // See rules.hpp. A structure follows from what a program needs (docs/structures.md); a point from
-// what was measured, which stands beside it.
+// what was measured, which stands next to it.
 #include "rules.hpp"
 
 #include <algorithm>

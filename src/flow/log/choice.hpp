@@ -2,7 +2,7 @@
 // Used by LogSession; include/millrace/flow/filter.hpp says what a filter is.
 //
 // What is made of a run is a frame of its own, `chosen` (words.hpp): where it ends, and the items
-// that passed, each with how far behind the frame's beginning it was.
+// that passed, each with how far after the frame's beginning it was.
 #pragma once
 
 #include <array>

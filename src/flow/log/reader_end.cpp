@@ -229,7 +229,7 @@ struct LogReaderEnd::State {
             }
         }
     }
-    /// One of the items that a filter let pass. False: none is left, and run begins behind them.
+    /// One of the items that a filter let pass. False: none is left, and run begins after them.
     bool take_chosen(Run& run) noexcept {
         const auto chosen = follower.next_chosen();
         if (follower.is_wrong()) {

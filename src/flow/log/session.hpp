@@ -79,7 +79,7 @@ class LogSession {
 
   private:
     [[nodiscard]] std::size_t longest_run(const LogStore& store) const noexcept;
-    /// One item at most takes so many bytes of a frame, behind the word.
+    /// One item at most takes so many bytes of a frame, after the word.
     [[nodiscard]] std::uint64_t longest(const LogStore& store) const noexcept;
     /// Chooses its filter, of a reader that joins and has asked for one. `view`: is to be what it
     /// is judged by.

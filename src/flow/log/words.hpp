@@ -99,9 +99,9 @@ enum class LogRefusal : std::uint64_t {
     beyond_end = 4,      ///< the position was never reached
     small_ring = 5,      ///< the log's longest item does not fit in this reader's ring
     full_book = 6,       ///< no room for one more name
-    other_filter = 7,    ///< which ones there are stands behind the facts
+    other_filter = 7,    ///< which ones there are follows the facts
 };
-/// Of what stands behind the facts.
+/// Of what follows the facts.
 inline constexpr std::size_t longest_log_text = 1024;
 
 /// With `chosen`.
