@@ -215,14 +215,10 @@ Status SharedProducerEnd::State::post(std::uint64_t position, const std::byte* i
     }
     const std::uint64_t index = position % shape.slots;
     const std::uint64_t straight = std::min(count, shape.slots - index);
-    // Where it wraps, what the consumer comes to first goes last.
-    Status status = Status::ok;
-    if (straight != count) {
+    Status status = write(staging.data(), shape.slot_at(index), straight * slot);
+    if (status == Status::ok && straight != count) {
         status =
             write(staging.data() + straight * slot, shape.slot_at(0), (count - straight) * slot);
-    }
-    if (status == Status::ok) {
-        status = write(staging.data(), shape.slot_at(index), straight * slot);
     }
     if (status == Status::ok && !in_order) {
         const std::uint64_t mark = shared_mark(owner, secret, position);

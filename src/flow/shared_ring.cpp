@@ -92,6 +92,7 @@ SharedRing::SharedRing(Plan plan)
       patience_ticks_{base::ticks_in(plan_.patience)} {
     plan_.options = with_endpoint(std::move(plan_.options));
     expelled_.reserve(seats_.size());
+    gone_.reserve(seats_.size());
     step_ = std::max<std::uint64_t>(shape_.slots / 8, 1);
     begin(make_body(0));
 }
@@ -186,6 +187,7 @@ bool SharedRing::is_fenced(SharedMember::State& member) noexcept {
 
 std::uint64_t SharedRing::first_of_the_living(std::uint64_t limit, bool is_over) noexcept {
     expelled_.clear();
+    gone_.clear();
     const std::lock_guard lock{mutex_};
     for (Seat& seat : seats_) {
         if (seat.member == nullptr) continue;
@@ -201,6 +203,7 @@ std::uint64_t SharedRing::first_of_the_living(std::uint64_t limit, bool is_over)
         if (source != nullptr) {
             if (seat.member->end.look_now() != Status::ok) {
                 if (!is_fenced(*seat.member)) must_move_ = true;
+                gone_.push_back(&seat);
                 continue;
             }
             if (is_over && begins <= 0) {
@@ -211,6 +214,16 @@ std::uint64_t SharedRing::first_of_the_living(std::uint64_t limit, bool is_over)
         limit = front_ + static_cast<std::uint64_t>(std::max<std::int64_t>(begins, 0));
     }
     return limit;
+}
+
+void SharedRing::forget_rest_of_claim() noexcept {
+    for (Seat* const seat : gone_) {
+        const std::uint64_t attempt = seat->member->attempt();
+        if (shared_ahead(attempt, front_) <= 0 &&
+            shared_ahead(attempt, front_) + static_cast<std::int64_t>(upper_of(attempt)) > 0) {
+            seat->is_taken.store(false, std::memory_order_relaxed);
+        }
+    }
 }
 
 bool SharedRing::resolve(Tell tell, void* context) noexcept {
@@ -239,6 +252,7 @@ bool SharedRing::resolve(Tell tell, void* context) noexcept {
     bool passed = false;
     // What a producer has laid it has laid before it said anything else.
     while (front_ < end && !has_front()) {
+        forget_rest_of_claim();
         pass();
         if (!is_moving()) ++counts_.tombstones;
         passed = true;

@@ -303,6 +303,37 @@ TEST(SharedFanInBetweenProcesses, PassesOverThePlacesOfWhoDied) {
     EXPECT_EQ(fan_in.producers(), 1U);
 }
 
+/// Takes places, fills all but the first, and says so.
+MILLRACE_CHILD(shared_hole_maker) {
+    RawSharedProducer<Tagged> raw{connect::Address::parse(arguments.at(0))};
+    const std::uint64_t before = raw.claim(1);
+    (void)raw.fill(before, Tagged::make(1, 0));
+    const std::uint64_t position = raw.claim(3);
+    for (std::uint64_t i = 1; i != 3; ++i) {
+        (void)raw.fill(position + i, Tagged::make(1, 1 + i));
+    }
+    say("holds");
+    (void)hear();
+    return 0;
+}
+
+TEST(SharedFanInBetweenProcesses, TakesNothingOfTheDeadAfterWhatIsMissing) {
+    auto fan_in = SharedFanIn<Tagged>::listen(fresh_address(), {.capacity = 8, .patience = 1h});
+    auto one = producer_of(fan_in);
+    ChildProcess child = ChildProcess::start("shared_hole_maker", {fan_in.address().to_string()});
+    auto says = std::async(std::launch::async, [&] { return child.read_line(); });
+    while (says.wait_for(0s) != std::future_status::ready) (void)fan_in.look_around();
+    ASSERT_EQ(says.get(), "holds");
+    for (std::uint64_t i = 0; i != 4; ++i) {
+        ASSERT_EQ(one.enqueue(Tagged::make(0, i), soon()), Status::ok);
+    }
+    child.kill();
+    InOrder seen{2};
+    take_until(fan_in, seen, 0, 4);
+    EXPECT_EQ(seen.of(1), 1U) << "of what it filled, the item before the gap alone";
+    EXPECT_EQ(fan_in.stats().tombstones, 3U);
+}
+
 TEST(SharedFanInBetweenProcesses, GivesUpWhoStopsAndIsHitByNothingItStoresLater) {
     auto fan_in = SharedFanIn<Tagged>::listen(fresh_address(), {.capacity = 8, .patience = 100ms});
     auto one = producer_of(fan_in);

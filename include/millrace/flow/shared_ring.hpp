@@ -292,6 +292,10 @@ class SharedRing {
     /// Looks at who lives and may own an empty place in front, or after it before `limit`. Where
     /// the first place begins that one of them may own. Whoever must go is in `expelled_` then.
     [[nodiscard]] std::uint64_t first_of_the_living(std::uint64_t limit, bool is_over) noexcept;
+    /// The place in front is passed over: whoever is gone and tried for it has laid none of what it
+    /// tried for, or its end alone, which may have landed first. Its items are a prefix of what it
+    /// sent, so that end is passed over, too.
+    void forget_rest_of_claim() noexcept;
     /// A producer that is gone cannot write any more.
     [[nodiscard]] static bool is_fenced(SharedMember::State& member) noexcept;
 
@@ -322,6 +326,7 @@ class SharedRing {
     std::uint64_t resolve_ticks_;
     std::uint64_t patience_ticks_;
     std::vector<void*> expelled_;  ///< sources
+    std::vector<Seat*> gone_;      ///< fenced; each tried for a place that was empty
     ring::detail::StandBack stand_back_;
     Counts counts_;
 };
