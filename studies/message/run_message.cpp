@@ -13,6 +13,7 @@
 #include "bench/message/measure_message.hpp"
 #include "millrace/base/placement.hpp"
 #include "millrace/soft/cable_facts.hpp"
+#include "studies/works/quotations.hpp"
 
 namespace millrace::bench {
 namespace {
@@ -22,8 +23,10 @@ using message::Receives;
 using message::ScanKernel;
 using message::Transfer;
 
-/// 1.7 us to and fro, as the work measured of up to 16 B (section 3.2.2).
-constexpr const char* network = "shaped:40g,latency=0.85us";
+/// The work's link, with what it measured to and fro of up to 16 B (section 3.2.2).
+std::string network() {
+    return fmt::format("shaped:{}g,latency={}us", quoted("001.link"), quoted("001.round_trip") / 2);
+}
 
 [[nodiscard]] bool takes_time(const std::string& mode) { return soft::cable_facts(mode).shaped; }
 [[nodiscard]] std::uint64_t calls_in(const std::string& mode) {
@@ -188,6 +191,13 @@ StudyFigure figure_4_6_scans() {
                   {16, 64, 256, 1024, 2048}, std::move(series), fast_alone);
 }
 
+std::size_t saturating_clients() {
+    return static_cast<std::size_t>(quoted("001.saturating_clients"));
+}
+std::size_t overloading_clients() {
+    return static_cast<std::size_t>(quoted("001.overloading_clients"));
+}
+/// 10 and 14, of which the work speaks, among them.
 const std::vector<std::size_t> crowds{1, 2, 4, 8, 10, 14, 16, 32, 64};
 
 StudyFigure figure_4_8() {
@@ -289,10 +299,10 @@ std::vector<StudyFinding> findings() {
     return {
         {"4.1.5", "4.2", "Shared memory is 30 times as fast as Unix sockets",
          "ratio of Unix socket to flag at 64 B within a factor of 1.5",
-         ratio_near("4.2", "Unix socket", "flag", 30, 64, 64)},
+         ratio_near("4.2", "Unix socket", "flag", quoted("001.memory_to_unix"), 64, 64)},
         {"4.1.5", "4.2", "RDMA is 13 times as fast as TCP",
          "ratio of TCP on the loopback to flag at 64 B within a factor of 1.5",
-         ratio_near("4.2", "TCP on the loopback", "flag", 13, 64, 64)},
+         ratio_near("4.2", "TCP on the loopback", "flag", quoted("001.rdma_to_tcp"), 64, 64)},
         {"4.1.5", "4.2", "Direct memory access scales linearly with message size",
          "flag at 16 KiB to flag at 4 KiB between 2 and 5",
          along("4.2", "flag", 16384, 4096, {2, 5})},
@@ -314,12 +324,14 @@ std::vector<StudyFinding> findings() {
          ratio_between("4.6, scans", "offsets, scalar", "offsets, vectors of 16 B", {0.9, 1.1},
                        256)},
         {"4.2.4", "4.8", "One thread answers up to 4 million requests a second",
-         "the most of flag at least 4 million", most_of("4.8", "flag", {4e6})},
+         "the most of flag at least 4 million",
+         most_of("4.8", "flag", {quoted("001.most_requests") * 1e6})},
         {"4.2.4", "4.8", "It is saturated with 10 clients",
          "requests a second of 32 clients to 10 between 0.7 and 1.2",
-         along("4.8", "flag", 32, 10, {0.7, 1.2})},
+         along("4.8", "flag", 32, saturating_clients(), {0.7, 1.2})},
         {"4.2.4", "4.8, latency", "With 14 clients latencies have more than doubled",
-         "mean of 14 clients to 1 at least 2", along("4.8, latency", "flag", 14, 1, {2})},
+         "mean of 14 clients to 1 at least 2",
+         along("4.8, latency", "flag", overloading_clients(), 1, {quoted("001.overload")})},
         {"4.4", "4.9", "Zero copy is some 5 % faster",
          "ratio of copied to in place at 64 B between 1 and 1.15",
          ratio_between("4.9", "copied", "in place", {1, 1.15}, 64, 64)},
@@ -329,7 +341,7 @@ std::vector<StudyFinding> findings() {
 Study make_study() {
     Study study{.name = "message",
                 .work = "work 001, chapter 4",
-                .modes = {"fast", network},
+                .modes = {"fast", network()},
                 .seconds_per_point = 0.4,
                 .figures = {figure_4_2(), figure_4_3(), figure_4_6(), figure_4_6_scans(),
                             figure_4_8(), figure_4_8_latency(), figure_4_9(), windows_of_16(),
