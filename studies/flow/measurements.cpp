@@ -9,6 +9,45 @@
 
 namespace millrace::bench {
 
+namespace {
+
+struct Field {
+    const char* name;
+    double StreamResult::*value;
+};
+/// All of a run but its items, as JSON has them.
+constexpr Field fields[] = {
+    {"seconds", &StreamResult::seconds},
+    {"enqueue_ns", &StreamResult::enqueue_ns},
+    {"full_ns", &StreamResult::full_ns},
+    {"dequeue_ns", &StreamResult::dequeue_ns},
+    {"empty_ns", &StreamResult::empty_ns},
+    {"full_answers_per_item", &StreamResult::fulls},
+    {"empty_answers_per_item", &StreamResult::empties},
+    {"transfer_notifications_per_item", &StreamResult::transfer_ratio},
+    {"space_notifications_per_item", &StreamResult::space_ratio},
+    {"producer_requests_per_item", &StreamResult::producer_requests},
+    {"consumer_requests_per_item", &StreamResult::consumer_requests},
+    {"consumer_events_per_item", &StreamResult::consumer_events},
+    {"producer_system_calls_per_item", &StreamResult::producer_calls},
+    {"consumer_system_calls_per_item", &StreamResult::consumer_calls},
+};
+
+}  // namespace
+
+nlohmann::json json_of(const StreamResult& run) {
+    nlohmann::json made{{"items", run.items}};
+    for (const Field& field : fields) made[field.name] = run.*field.value;
+    return made;
+}
+
+StreamResult stream_of(const nlohmann::json& run) {
+    StreamResult made;
+    made.items = run.at("items").get<std::uint64_t>();
+    for (const Field& field : fields) made.*field.value = run.at(field.name).get<double>();
+    return made;
+}
+
 double value_of(const StreamResult& run, std::size_t item_bytes, Quantity quantity) {
     switch (quantity) {
         case Quantity::megabits:
@@ -84,20 +123,7 @@ nlohmann::json Measurements::json() const {
         }
         auto& runs = entry["runs"] = nlohmann::json::array();
         for (const StreamResult& run : point.streams) {
-            runs.push_back({{"items", run.items},
-                            {"seconds", run.seconds},
-                            {"enqueue_ns", run.enqueue_ns},
-                            {"full_ns", run.full_ns},
-                            {"dequeue_ns", run.dequeue_ns},
-                            {"empty_ns", run.empty_ns},
-                            {"full_answers_per_item", run.fulls},
-                            {"empty_answers_per_item", run.empties},
-                            {"transfer_notifications_per_item", run.transfer_ratio},
-                            {"space_notifications_per_item", run.space_ratio},
-                            {"producer_requests_per_item", run.producer_requests},
-                            {"consumer_requests_per_item", run.consumer_requests},
-                            {"producer_system_calls_per_item", run.producer_calls},
-                            {"consumer_system_calls_per_item", run.consumer_calls}});
+            runs.push_back(json_of(run));
         }
         entry["transfer_ns"] = point.transfers_ns;
         if (!point.failures.empty()) entry["failures"] = point.failures;

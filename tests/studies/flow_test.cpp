@@ -126,6 +126,19 @@ TEST(FlowFindings, OfTheLinkSayNothingWhereThereIsNone) {
         << "small items must not fill it";
 }
 
+TEST(FlowRuns, AreTheSameAfterTheyWereKept) {
+    StreamResult run = stream(2e6, 0.25);
+    run.enqueue_ns = 31.5;
+    run.full_ns = 12;
+    run.consumer_events = 0.125;
+    const StreamResult read = stream_of(nlohmann::json::parse(json_of(run).dump()));
+    EXPECT_EQ(read.items, run.items);
+    EXPECT_EQ(read.seconds, run.seconds);
+    EXPECT_EQ(read.transfer_ratio, 0.25);
+    EXPECT_EQ(read.full_ns, 12);
+    EXPECT_EQ(json_of(read), json_of(run));
+}
+
 TEST(FlowPlan, MeasuresEachPointOnce) {
     FlowOptions options;
     options.modes = {"fast"};
