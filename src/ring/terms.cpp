@@ -298,8 +298,8 @@ void check(const RingOptions& options, const ItemFacts& item, Design design) {
         refuse(fmt::format("refresh_above = {}", options.refresh_above),
                "it is a part of the ring, 0 to 1", "use 0.5 if in doubt");
     }
-    if (options.credit_parts < 1 || options.credit_parts > 1024) {
-        refuse(fmt::format("credit_parts = {}", options.credit_parts), "it must be 1 to 1024",
+    if (options.credit_parts < 1 || options.credit_parts > 65536) {
+        refuse(fmt::format("credit_parts = {}", options.credit_parts), "it must be 1 to 65536",
                "use 8 if in doubt");
     }
     if (options.own_transfer_queue && design.transfer != TransferNotification::push) {

@@ -31,6 +31,8 @@ constexpr Field fields[] = {
     {"consumer_events_per_item", &StreamResult::consumer_events},
     {"producer_system_calls_per_item", &StreamResult::producer_calls},
     {"consumer_system_calls_per_item", &StreamResult::consumer_calls},
+    {"retried_per_item", &StreamResult::retried},
+    {"dropped_per_item", &StreamResult::dropped},
 };
 
 }  // namespace
@@ -58,6 +60,10 @@ double value_of(const StreamResult& run, std::size_t item_bytes, Quantity quanti
         case Quantity::transfer_ratio: return run.transfer_ratio;
         case Quantity::space_ratio: return run.space_ratio;
         case Quantity::requests: return run.requests();
+        case Quantity::full_us: return run.full_ns / 1e3;
+        case Quantity::empty_us: return run.empty_ns / 1e3;
+        case Quantity::retried_percent: return run.retried * 100;
+        case Quantity::dropped_percent: return run.dropped * 100;
         case Quantity::transfer_us: break;  // no stream tells it
     }
     return 0;
@@ -69,7 +75,11 @@ std::vector<double> Point::values(Quantity quantity) const {
         for (const double time : transfers_ns) values.push_back(time / 1e3);
     } else {
         for (const StreamResult& run : streams) {
-            values.push_back(value_of(run, item_bytes, quantity));
+            const double value = value_of(run, item_bytes, quantity);
+            // There was no call that answered so.
+            const bool is_of_none =
+                value == 0 && (quantity == Quantity::full_us || quantity == Quantity::empty_us);
+            if (!is_of_none) values.push_back(value);
         }
     }
     return values;
@@ -115,8 +125,9 @@ nlohmann::json Measurements::json() const {
             {"mode", mode}, {"contestant", contestant}, {"item_bytes", item_bytes}};
         for (const Quantity quantity :
              {Quantity::megabits, Quantity::items, Quantity::enqueue_us, Quantity::dequeue_us,
-              Quantity::transfer_ratio, Quantity::space_ratio, Quantity::requests,
-              Quantity::transfer_us}) {
+              Quantity::full_us, Quantity::empty_us, Quantity::transfer_ratio,
+              Quantity::space_ratio, Quantity::requests, Quantity::retried_percent,
+              Quantity::dropped_percent, Quantity::transfer_us}) {
             if (const auto summary = point.summary(quantity)) {
                 entry[std::string{key_of(quantity)}] = json_of(*summary);
             }

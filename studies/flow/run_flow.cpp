@@ -15,6 +15,7 @@
 #include "bench/framework/report.hpp"
 #include "figures.hpp"
 #include "flow_report.hpp"
+#include "measure_uncredited.hpp"
 #include "measurements.hpp"
 #include "millrace/base/clock.hpp"
 #include "millrace/base/error.hpp"
@@ -97,6 +98,12 @@ void measure(const FlowJob& job, const FlowOptions& options, Point& point) {
             break;
         case ContestantKind::raw_write:
             point.transfers_ns.push_back(measure_raw_write(chosen));
+            break;
+        case ContestantKind::uncredited:
+            point.streams.push_back(measure_uncredited(chosen, Uncredited::reliable));
+            break;
+        case ContestantKind::datagrams:
+            point.streams.push_back(measure_uncredited(chosen, Uncredited::datagrams));
             break;
     }
 }
