@@ -47,6 +47,8 @@ double load_of_work(const char* name, std::size_t sixth) {
 // --- figures
 
 constexpr std::size_t answer_bytes = 100;  ///< of the work
+constexpr const char* ours_in_memory = "ours, posted";
+constexpr const char* ours_over_link = "ours, over 40 Gb/s";
 const std::vector<std::string> no_link{"fast"};
 
 StudyFigure figure_of_lookups(std::string id, std::string title, std::string quantity,
@@ -160,6 +162,42 @@ std::vector<StudyFigure> figures_5_2(bool quick) {
     of_work("work's 99 %", p99_of_work);
     of_work("work's max", most_of_work);
     return {std::move(distribution), std::move(table)};
+}
+
+/// The work's link, with what it measured to and fro of up to 16 B (section 3.2.2).
+std::string network_of_work() {
+    return fmt::format("shaped:{}g,latency={}us", quoted("001.link"), quoted("001.round_trip") / 2);
+}
+
+/// What others report of their stores, which are not the same loads, with ours beside.
+StudyFigure figure_6_1(bool quick) {
+    StudyFigure made{"6.1",
+                     "Latencies of key-value stores, as their authors print them, with ours",
+                     "lookup_us",
+                     "us",
+                     "bytes of an answer",
+                     {answer_bytes}};
+    made.shape = StudyShape::table;
+    made.modes = no_link;
+    for (const auto& [label, name] :
+         {std::pair{"FaRM", "001.store.farm"}, std::pair{"Nessie", "001.store.nessie"},
+          std::pair{"Pilaf", "001.store.pilaf"}, std::pair{"Herd", "001.store.herd"},
+          std::pair{"FaSST", "001.store.fasst"}, std::pair{"the work", "001.store.own"}}) {
+        made.series.push_back(
+            {label, [name = name](const std::string&, std::size_t) { return quoted(name); }});
+    }
+    for (const auto& [label, is_over_link] :
+         {std::pair{ours_in_memory, false}, std::pair{ours_over_link, true}}) {
+        made.series.push_back(
+            {label, [is_over_link = is_over_link, quick](const std::string& mode, std::size_t x) {
+                 return measure_lookups({.way = LookupWay::posted,
+                                         .mode = is_over_link ? network_of_work() : mode,
+                                         .value_bytes = x,
+                                         .lookups = quick ? 5'000U : 50'000U})
+                     .us;
+             }});
+    }
+    return made;
 }
 
 /// A core of the client's node, and one of the server's that is another one.
@@ -287,6 +325,16 @@ std::optional<StudyVerdict> little_load_takes_longer(const StudyView& view) {
     return verdict;
 }
 
+std::optional<StudyVerdict> network_lookup(const StudyView& view) {
+    const auto ours = view.summary("6.1", ours_over_link, answer_bytes);
+    if (!ours) return std::nullopt;
+    const double of_work = quoted("001.lookup_over_network");
+    StudyVerdict verdict =
+        judge_value(*ours, {of_work / judged_tolerance, of_work * judged_tolerance});
+    verdict.measured += " us";
+    return verdict;
+}
+
 std::optional<StudyVerdict> placement_matters(const StudyView& view) {
     const auto ratio = view.ratios({"5.4", "RDMA", 1}, {"5.4", "RDMA", 0});
     if (!ratio) return std::nullopt;
@@ -300,6 +348,7 @@ std::vector<StudyFigure> work_001_ycsb_figures(bool quick) {
     std::vector<StudyFigure> all = figures_5_1(quick);
     for (StudyFigure& one : figures_5_2(quick)) all.push_back(std::move(one));
     all.push_back(figure_5_4(quick));
+    all.push_back(figure_6_1(quick));
     return all;
 }
 
@@ -319,6 +368,10 @@ std::vector<StudyFinding> work_001_ycsb_findings() {
         growth_of("max", most_of_work, 5, 4, "Overload begins at 5/6: the longest grows"),
         growth_of("99 %", p99_of_work, 6, 1, "99 % take far longer in overload"),
         growth_of("max", most_of_work, 6, 1, "The longest of an overload is abysmal: over 9 ms"),
+        {"5.1", "6.1", "Over the network a lookup takes 2.3 us, on average",
+         fmt::format("over a link of 40 Gb/s, 1.7 us to and fro, within a factor of {}",
+                     judged_tolerance),
+         network_lookup},
         {"5.2", "5.4", "The best placement on NUMA nodes is over 40 % faster than the worst",
          fmt::format("server on the other node to one on the same within a factor of {}",
                      judged_tolerance),
