@@ -231,7 +231,10 @@ void print(const Study& study, const StudyOptions& options, const StudyResults& 
                 print_figure(figure, view, mode);
             }
         }
-        const auto list = judged(study, view);
+        auto list = judged(study, view);
+        std::stable_sort(list.begin(), list.end(), [](const Judged& one, const Judged& other) {
+            return comes_before(one.verdict, other.verdict);
+        });
         if (!list.empty()) fmt::print("\nWhat {} found, and we; {}\n", study.work, mode);
         for (const Judged& each : list) {
             fmt::print("  {:<8} {:<6} {}\n           {}; measured {}\n", name_of(each.verdict),

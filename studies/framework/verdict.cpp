@@ -42,6 +42,13 @@ StudyVerdict judge_factor(const Summary& ratio, double of_work) {
     return verdict;
 }
 
+bool comes_before(const StudyVerdict& one, const StudyVerdict& other) noexcept {
+    const auto rank = [](const StudyVerdict& verdict) {
+        return verdict.agrees ? 2 : verdict.stronger ? 1 : 0;
+    };
+    return rank(one) < rank(other);
+}
+
 Summary summarize_by_run(const std::vector<std::vector<double>>& points) {
     std::vector<double> medians;
     for (std::size_t run = 0;; ++run) {

@@ -45,6 +45,9 @@ struct Range {
 [[nodiscard]] StudyVerdict judge_factor(const Summary& ratio, double of_work);
 inline constexpr double judged_tolerance = 1.5;
 
+/// For who reads them in order: what differs comes first, then what is stronger, then what agrees.
+[[nodiscard]] bool comes_before(const StudyVerdict& one, const StudyVerdict& other) noexcept;
+
 /// Of several points, each with its runs: the median over the points of each run, summed up over
 /// the runs. A point that lacks a run is left out of that one.
 [[nodiscard]] Summary summarize_by_run(const std::vector<std::vector<double>>& points);

@@ -138,6 +138,17 @@ TEST(Factors, AreTakenRunByRun) {
     EXPECT_EQ(view.ratios({"f", "one", 1}, {"f", "one", 2}), std::nullopt);
 }
 
+TEST(Study, PrintsDisagreementsFirst) {
+    testing::internal::CaptureStdout();
+    (void)run_study(known_study(), {.repeats = 1});
+    const std::string told = testing::internal::GetCapturedStdout();
+    const auto differs = told.find("differs  1.2");
+    const auto agrees = told.find("agrees   1.1");
+    ASSERT_NE(differs, std::string::npos) << told;
+    ASSERT_NE(agrees, std::string::npos) << told;
+    EXPECT_LT(differs, agrees);
+}
+
 TEST(Study, TellsOfPointsThatFailed) {
     testing::internal::CaptureStdout();
     EXPECT_EQ(run_study(known_study(), {.repeats = 2}), 1);
