@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
@@ -44,7 +45,7 @@ void tell_of_interruptions(bool tells) {
 /// The first setting in which they differ: "repeats 3, here 5".
 std::string difference_of(const nlohmann::json& kept, const nlohmann::json& wanted) {
     for (const auto& [name, value] : wanted.items()) {
-        if (!kept.contains(name)) return fmt::format("without {}", name);
+        if (!kept.contains(name)) return fmt::format("no {}", name);
         if (kept[name] != value) {
             return fmt::format("{} {}, here {}", name, kept[name].dump(), value.dump());
         }
