@@ -71,6 +71,11 @@ KeptPoints::KeptPoints(Options options) : options_{std::move(options)} {
     const bool is_taken = file_ && ::flock(::fileno(file_.get()), LOCK_EX | LOCK_NB) != 0;
     if (file_ && !is_taken) {
         is_of_this_run_ = options_.resumes;
+        if (options_.resumes) {
+            fmt::print(stderr, "millrace bench {}: goes on; {} points were measured before\n",
+                       options_.study, found_.size());
+            std::fflush(stderr);
+        }
         tell_of_interruptions(true);
         return;
     }
