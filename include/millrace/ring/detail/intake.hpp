@@ -69,6 +69,8 @@ class IntakeBase {
     [[nodiscard]] std::uint64_t transfer_reads() const noexcept { return transfer_.posted(); }
     [[nodiscard]] std::uint64_t data_reads() const noexcept { return 0; }
     static constexpr bool is_moved() noexcept { return false; }
+    /// The calling thread sleeps no longer.
+    static void awake() noexcept {}
     /// What the mover did to give space, where it does.
     [[nodiscard]] static constexpr GivenByMover given() noexcept { return {}; }
     [[nodiscard]] std::uint64_t receives() const noexcept { return transfer_.receives(); }
@@ -178,6 +180,7 @@ class PullIntake final : public IntakeBase<D> {
     ~PullIntake();
     void meet(const Meeting& met);
     [[nodiscard]] bool is_moved() const noexcept { return moved_ != nullptr; }
+    void awake() noexcept;
     [[nodiscard]] static std::uint64_t step(std::uint64_t wanted, const Terms&) noexcept {
         return wanted;
     }
