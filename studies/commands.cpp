@@ -13,6 +13,7 @@
 #include "command_line/numbers.hpp"
 #include "studies/flow/run_flow.hpp"
 #include "studies/flow/tune.hpp"
+#include "studies/framework/kept_points.hpp"
 #include "studies/framework/study.hpp"
 #include "studies/kv/run_kv.hpp"
 #include "studies/message/run_message.hpp"
@@ -42,6 +43,10 @@ void add_study(CLI::App& command, Options& options) {
         ->transform(whole_between(1, 100))
         ->capture_default_str();
     command.add_flag("--quick", options.quick, "Few sizes, one short run of each");
+    options.points = points_file(command.get_name());
+    command.add_flag("--resume", options.resume,
+                     "Go on with a run that was interrupted, with what it had measured; the other "
+                     "options as they were");
 }
 
 void add_flow(CLI::App& parent, Action& chosen) {

@@ -1,5 +1,5 @@
-"""What scripts/kv-figures and scripts/rpc-figures share: a run of `millrace bench STUDY`, and a page
-of docs/ whose tables and plots between marks are of one run.
+"""What scripts/kv-figures, scripts/rpc-figures and scripts/study-figures share: a run of `millrace
+bench STUDY`, and a page of docs/ whose tables and plots between marks are of one run.
 
 What stands between "<!-- bench STUDY: NAME -->" and "<!-- end -->" is rewritten; what a run has no
 figures for stays as it is.
@@ -27,7 +27,8 @@ class Run:
         for figure in self.document["figures"]:
             for series in figure["series"]:
                 for point in series["points"]:
-                    key = (figure["id"], figure["mode"], series["label"], point["x"])
+                    x = point["x"] if "x" in point else point["item_bytes"]
+                    key = (figure["id"], figure["mode"], series["label"], x)
                     self.values[key] = point["median"]
 
     def modes(self):
@@ -65,7 +66,7 @@ class Page:
         return re.sub(r"[^a-z0-9.]+", "-", f"{self.study}-{figure}-{FAST}".lower()) + ".svg"
 
     def plot_lines(self, run):
-        if any(not run.labels(one) for one in self.plots):
+        if not self.plots or any(not run.labels(one) for one in self.plots):
             return None
         titles = {one["id"]: one["title"] for one in run.document["figures"]}
         figures = os.path.relpath(os.path.join(DOCS, "figures"), os.path.dirname(self.document))
