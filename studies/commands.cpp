@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <iterator>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -159,11 +160,26 @@ void add_message(CLI::App& parent, Action& chosen) {
 }
 
 void add_stream(CLI::App& parent, Action& chosen) {
-    add_plain(parent, chosen, "stream",
-              "Repeat the evaluation of byte streams in work 003 on the soft device: throughput, "
-              "processor time and what goes without a copy, near and over 48 ms, and of sockets. "
-              "Exit status 1 if a point failed",
-              run_stream);
+    auto* command = parent.add_subcommand(
+        "stream",
+        "Repeat the evaluation of byte streams in work 003 on the soft device: throughput, "
+        "processor time and what goes without a copy, near and over 48 ms, and of sockets. "
+        "Exit status 1 if a point failed");
+    auto options = add_study_options(*command);
+    auto only = std::make_shared<std::optional<stream::Protocol>>();
+    command
+        ->add_option_function<std::string>(
+            "--protocol",
+            [only](const std::string& word) {
+                if (word == "published") *only = stream::Protocol::published;
+                if (word == "extended") *only = stream::Protocol::extended;
+            },
+            "Of mode dynamic: published, as work 003 has it; extended, what this library does; or "
+            "both (default)")
+        ->check(CLI::IsMember(std::vector<std::string>{"published", "extended", "both"}))
+        ->type_name("WORD");
+    command->callback(
+        [=, &chosen] { chosen = [options, only] { return run_stream(*options, *only); }; });
 }
 
 void add_kv(CLI::App& parent, Action& chosen) {
