@@ -322,7 +322,9 @@ TEST(MessageStudy, JudgesEveryFigureByCurvesThatItHas) {
     expect_that_every_finding_is_judged(message_study());
 }
 TEST(KvStudy, JudgesEveryFigureByCurvesThatItHas) {
-    expect_that_every_finding_is_judged(kv_study(95));
+    for (const bool threads : {false, true}) {
+        expect_that_every_finding_is_judged(kv_study({.threads = threads}));
+    }
 }
 TEST(StreamStudy, JudgesEveryFigureByCurvesThatItHas) {
     expect_that_every_finding_is_judged(stream_study());
