@@ -451,10 +451,12 @@ Terms agree(connect::Link& link, Role role, Design design, const RingOptions& op
                           "transfer's bytes, and this one does not promise it",
                           "choose another transfer notification, such as event"};
     }
-    // The consumer's mover pulls by one of its own, too.
+    // The consumer's mover pulls by one of its own, too: a counter, or the data.
+    const bool moves_data =
+        design.data == DataFlow::pull && design.space != SpaceNotification::push2;
     terms.second_queue =
-        terms.own_transfer_queue ||
-        (design.transfer == TransferNotification::pull && design.mover == Mover::active);
+        terms.own_transfer_queue || (design.mover == Mover::active &&
+                                     (design.transfer == TransferNotification::pull || moves_data));
     return terms;
 }
 

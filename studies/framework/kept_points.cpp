@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
@@ -44,7 +45,7 @@ void tell_of_interruptions(bool tells) {
 /// The first setting in which they differ: "repeats 3, here 5".
 std::string difference_of(const nlohmann::json& kept, const nlohmann::json& wanted) {
     for (const auto& [name, value] : wanted.items()) {
-        if (!kept.contains(name)) return fmt::format("without {}", name);
+        if (!kept.contains(name)) return fmt::format("no {}", name);
         if (kept[name] != value) {
             return fmt::format("{} {}, here {}", name, kept[name].dump(), value.dump());
         }
@@ -70,6 +71,11 @@ KeptPoints::KeptPoints(Options options) : options_{std::move(options)} {
     const bool is_taken = file_ && ::flock(::fileno(file_.get()), LOCK_EX | LOCK_NB) != 0;
     if (file_ && !is_taken) {
         is_of_this_run_ = options_.resumes;
+        if (options_.resumes) {
+            fmt::print(stderr, "millrace bench {}: goes on; {} points were measured before\n",
+                       options_.study, found_.size());
+            std::fflush(stderr);
+        }
         tell_of_interruptions(true);
         return;
     }

@@ -38,7 +38,6 @@ class KeptPoints {
 
     /// Of the run that is gone on with; null: not measured.
     [[nodiscard]] const nlohmann::json* find(const std::string& point) const;
-    [[nodiscard]] std::size_t found() const noexcept { return found_.size(); }
     /// What an interrupted run had is dropped with the first one of another.
     void add(const std::string& point, const nlohmann::json& values);
     /// All is measured: removes the file.

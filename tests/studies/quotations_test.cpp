@@ -88,7 +88,8 @@ TEST(Numbers, AreThoseThatStandAlone) {
 TEST(Numbers, AreQuotedIfTheyAreTheWorksAsFarAsTheyAreWritten) {
     EXPECT_TRUE(is_quoted("002", "79")) << "79.05 %";
     EXPECT_TRUE(is_quoted("002", "79.05"));
-    EXPECT_FALSE(is_quoted("002", "79.1"));
+    EXPECT_TRUE(is_quoted("002", "79.1"));
+    EXPECT_FALSE(is_quoted("002", "79.2"));
     EXPECT_FALSE(is_quoted("000", "79")) << "another work's";
     EXPECT_TRUE(is_quoted("002", "1,296"));
     EXPECT_TRUE(is_quoted("000", "16384")) << "a size of a table";
