@@ -119,7 +119,7 @@ TEST(Quotations, HaveEveryNumberOfWhatFindingsClaim) {
     expect_quoted_claims("001", verbs_study().findings);
     expect_quoted_claims("001", message_study().findings);
     expect_quoted_claims("001", work_001_ycsb_findings());
-    expect_quoted_claims("002", kv_study(95).findings);
+    expect_quoted_claims("002", kv_study({}).findings);
     expect_quoted_claims("003", stream_study().findings);
     expect_quoted_claims("004", rpc_study().findings);
 }

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 
 #include <fmt/format.h>
@@ -20,6 +21,7 @@
 #include "studies/kv/run_kv.hpp"
 #include "studies/message/run_message.hpp"
 #include "studies/rpc/run_rpc.hpp"
+#include "studies/stream/run_stream.hpp"
 #include "studies/verbs/run_verbs.hpp"
 #include "support/temporary_folder.hpp"
 
@@ -340,7 +342,26 @@ TEST(MessageStudy, JudgesEveryFigureByCurvesThatItHas) {
     expect_that_every_finding_is_judged(message_study());
 }
 TEST(KvStudy, JudgesEveryFigureByCurvesThatItHas) {
-    expect_that_every_finding_is_judged(kv_study(95));
+    for (const bool threads : {false, true}) {
+        expect_that_every_finding_is_judged(kv_study({.threads = threads}));
+    }
+}
+TEST(StreamStudy, JudgesEveryFigureByCurvesThatItHas) {
+    expect_that_every_finding_is_judged(stream_study());
+}
+TEST(StreamStudy, ShowsOneProtocolAloneWhereItIsAskedTo) {
+    const auto curves = [](const Study& study) {
+        std::set<std::string> labels;
+        for (const StudyFigure& figure : study.figures) {
+            for (const StudySeries& one : figure.series) labels.insert(one.label);
+        }
+        return labels;
+    };
+    const auto published = curves(stream_study(stream::Protocol::published));
+    EXPECT_TRUE(published.contains("published") && published.contains("16 KiB, published"));
+    EXPECT_FALSE(published.contains("dynamic") || published.contains("16 KiB"));
+    const auto both = curves(stream_study());
+    EXPECT_TRUE(both.contains("published") && both.contains("dynamic"));
 }
 TEST(RpcStudy, JudgesEveryFigureByCurvesThatItHas) {
     expect_that_every_finding_is_judged(rpc_study());
