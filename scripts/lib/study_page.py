@@ -113,7 +113,7 @@ class Page:
         after = re.sub(mark, renewed, before, flags=re.S)
         print(f"load {run.document['load']}; {run.document['repeats']} runs; "
               f"{run.document['seconds'] / 60:.1f} min; {len(run.values):,} points; "
-              f"{len(run.document['failures'])} failed")
+              f"{len(run.document.get('failures', []))} failed")
         self.tell(run)
         if check:
             sys.exit(after != before)
