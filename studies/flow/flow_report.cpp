@@ -1,7 +1,6 @@
 // See flow_report.hpp.
 #include "flow_report.hpp"
 
-#include <algorithm>
 #include <cstdio>
 #include <string_view>
 
@@ -99,9 +98,7 @@ std::vector<Judged> judged_in(const FlowReport& report, const View& view) {
 void print_findings(const FlowReport& report, const View& view) {
     auto list = judged_in(report, view);
     if (list.empty()) return;
-    std::stable_sort(list.begin(), list.end(), [](const Judged& one, const Judged& other) {
-        return comes_before(one.verdict, other.verdict);
-    });
+    put_disagreements_first(list);
     fmt::print("\nWhat the work found, and we; {}\n", view.mode);
     for (const Judged& judged : list) {
         fmt::print("  {:<8} {:<5} {}\n           {}; measured {}\n", name_of(judged.verdict),

@@ -232,9 +232,7 @@ void print(const Study& study, const StudyOptions& options, const StudyResults& 
             }
         }
         auto list = judged(study, view);
-        std::stable_sort(list.begin(), list.end(), [](const Judged& one, const Judged& other) {
-            return comes_before(one.verdict, other.verdict);
-        });
+        put_disagreements_first(list);
         if (!list.empty()) fmt::print("\nWhat {} found, and we; {}\n", study.work, mode);
         for (const Judged& each : list) {
             fmt::print("  {:<8} {:<6} {}\n           {}; measured {}\n", name_of(each.verdict),

@@ -42,11 +42,8 @@ StudyVerdict judge_factor(const Summary& ratio, double of_work) {
     return verdict;
 }
 
-bool comes_before(const StudyVerdict& one, const StudyVerdict& other) noexcept {
-    const auto rank = [](const StudyVerdict& verdict) {
-        return verdict.agrees ? 2 : verdict.stronger ? 1 : 0;
-    };
-    return rank(one) < rank(other);
+int agreement_of(const StudyVerdict& verdict) noexcept {
+    return verdict.agrees ? 2 : verdict.stronger ? 1 : 0;
 }
 
 Summary summarize_by_run(const std::vector<std::vector<double>>& points) {

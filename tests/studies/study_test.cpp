@@ -140,6 +140,26 @@ TEST(Factors, AreTakenRunByRun) {
     EXPECT_EQ(view.ratios({"f", "one", 1}, {"f", "one", 2}), std::nullopt);
 }
 
+TEST(Study, KeepsClaimsThatGoOnFromOneAnotherTogether) {
+    struct Claimed {
+        std::string claim;
+    };
+    struct Judged {
+        const Claimed* finding;
+        StudyVerdict verdict;
+    };
+    const Claimed one{"one"};
+    const Claimed more{"... and more"};
+    const Claimed other{"other"};
+    const StudyVerdict agrees{.agrees = true};
+    std::vector<Judged> list{{&other, agrees}, {&one, agrees}, {&more, {}}, {&other, {}}};
+    put_disagreements_first(list);
+    std::string order;
+    for (const Judged& each : list) order += each.finding->claim + "; ";
+    EXPECT_EQ(order, "one; ... and more; other; other; ");
+    EXPECT_FALSE(list[2].verdict.agrees);
+}
+
 TEST(Study, PrintsDisagreementsFirst) {
     testing::internal::CaptureStdout();
     (void)run_study(known_study(), {.repeats = 1});
