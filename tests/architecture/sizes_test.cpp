@@ -39,7 +39,7 @@ const Exceptions large_classes{
     {"Receiver", 30},         {"Sender", 44},
     {"Socket::Core", 65},     {"SharedProducerEnd::State", 31},
 };
-const Exceptions long_options{{"SocketOptions", 17}};
+const Exceptions long_options{};
 
 /// Sources and headers of the floors 4 to 7, by their name in the source tree.
 const std::map<std::string, std::string>& sources() {

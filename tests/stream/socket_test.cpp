@@ -781,7 +781,7 @@ TEST(StreamSocket, ReadsWhatLiesInTheRingOverItsEnd) {
 TEST(StreamSocket, SmallReceivesAreNotAdvertised) {
     SocketOptions options;
     options.least_advertised = 1000;
-    options.least_offered = 0;
+    options.tuning.least_offered = 0;
     Pair pair{options};
     Buffer memory{2 * 4096};
     const auto all = ReceiveFlags::wait_all;
@@ -805,10 +805,10 @@ TEST(StreamSocket, EveryReceiveIsAdvertisedByThePublishedProtocolWhateverThePeer
     constexpr std::size_t length = 64;
     constexpr std::uint64_t count = 32;
     SocketOptions published;
-    published.protocol = Protocol::published;
+    published.tuning.protocol = Protocol::published;
     for (const Protocol of_peer : {Protocol::published, Protocol::extended}) {
         SocketOptions peer;
-        peer.protocol = of_peer;
+        peer.tuning.protocol = of_peer;
         Pair pair{peer, published};
         Buffer memory{2 * count * length};
         for (std::uint64_t id = 0; id < count; ++id) {
@@ -1169,7 +1169,7 @@ TEST(StreamDescriptor, OfBothEndsGoesQuietWhereNothingIsNew) {
 /// when it began and nothing else happens.
 TEST(StreamDescriptor, WakesForASendThatAwaitsAnAdvertisementInVain) {
     SocketOptions options = in_mode(Mode::dynamic, 256 << 10);
-    options.least_offered = 0;
+    options.tuning.least_offered = 0;
     Pair pair{options};
     Buffer memory{64 << 10};
     Buffer into{64 << 10};

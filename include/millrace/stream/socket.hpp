@@ -39,6 +39,7 @@
 #include "millrace/stream/buffer.hpp"
 #include "millrace/stream/mode.hpp"
 #include "millrace/stream/registration_cache.hpp"
+#include "millrace/stream/tuning.hpp"
 #include "millrace/stream/type.hpp"
 
 namespace millrace::stream {
@@ -49,9 +50,6 @@ struct SocketOptions {
     /// How bytes travel, both ways. Where the ends say different things, `dynamic` gives way; one
     /// that says `direct` and one that says `indirect` refuse each other.
     Mode mode = Mode::dynamic;
-    /// Of this end, in mode `dynamic`. With `published` the options that say from how many bytes on
-    /// something is advertised, awaited or held back (`least_…`) say nothing, but for plain memory.
-    Protocol protocol = Protocol::extended;
     /// Bytes of the ring that this side receives into: a power of two from 64 B to 1 GiB. None is
     /// made in mode `direct`. 0: bandwidth times delay, 256 KiB to 64 MiB (docs/stream-socket.md).
     /// Who connects measures the delay (and with a Connector that it seldom looks at, its own), and
@@ -67,20 +65,11 @@ struct SocketOptions {
     std::uint32_t coalesced_bytes = 4096;
     /// Receives of fewer bytes are not advertised in mode `dynamic`: a copy costs less than that.
     std::size_t least_advertised = std::size_t{16} << 10;
-    /// In mode `dynamic`, receives of fewer bytes are advertised only where the program has offered
-    /// so many bytes lately, all outstanding receives together: a sender would wait until one that
-    /// is offered alone has been read and the next one comes, while through the ring both ends are
-    /// busy. 0: however few.
-    std::size_t least_offered = std::size_t{80} << 10;
     /// As least_advertised, for receives into plain memory, which is registered for each of them
     /// (unless `registrations` keeps those of receives). 0: 1 MiB, and none where bytes for the
     /// ring are stored: then both ends' copies, side by side, take less time than what a device
     /// must do to reach memory that the peer has not mapped.
     std::size_t least_advertised_plain = 0;
-    /// In mode `dynamic`, a send of so many bytes that does not fit into what is free of the peer's
-    /// ring waits until all of that is free, as an advertisement may come then; 0: none does. One
-    /// that fits may wait for one, too, for about as long as copying all that is in the ring takes.
-    std::size_t least_awaited = std::size_t{16} << 10;
     /// Where registrations of plain memory are kept for later operations on it, which the program
     /// then owes a word before it gives that memory back; null: each is made for one operation.
     std::shared_ptr<RegistrationCache> registrations{};
@@ -96,6 +85,7 @@ struct SocketOptions {
     ring::Carrier carrier = ring::Carrier::automatic;
     /// Who is let in: a secret that both ends must know, a budget. Not own_domains.
     connect::Admission admission{};
+    Tuning tuning{};
 };
 
 enum class SendFlags : std::uint8_t {
