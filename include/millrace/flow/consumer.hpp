@@ -63,6 +63,13 @@ class ConsumerEnd {
     [[nodiscard]] std::string failure() const { return receiver_->failure(); }
     /// Items in each ring; for Bytes, bytes.
     [[nodiscard]] std::uint64_t capacity() const noexcept { return receiver_->terms().capacity(); }
+    // For a Connector: whether the other end has said the last word of the setup. Throw Error: what
+    // has ended that.
+    static constexpr ring::Role role = ring::Role::consumer;
+    [[nodiscard]] bool has_joined() { return receiver_->has_joined(); }
+    void await_join(const base::Deadline& deadline) {
+        receiver_->await_join(deadline, options_.wait);
+    }
     /// What was counted, which the statistics page tells then, too.
     [[nodiscard]] ConsumerStats stats() const {
         show();
@@ -83,7 +90,7 @@ class ConsumerEnd {
           options_{std::move(options)},
           receiver_{std::make_unique<Receiver>(
               std::move(connection.endpoint), std::move(connection.link), design_, options_.ring,
-              Asking{item, options_}.facts, deadline, connection.joining)},
+              Asking{item, options_}.facts, deadline, connection.setup)},
           item_size_{item.size},
           page_{consumer_page(options_.name)} {}
 

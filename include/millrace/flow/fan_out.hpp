@@ -96,6 +96,15 @@ class FanOut {
                        deadline);
     }
 
+    /// Of queues that are connected already, each by a Connector, say. Throws Error
+    /// (invalid_argument: there is none).
+    [[nodiscard]] static FanOut of(std::vector<Producer<T, D>> ends, FanOutOptions options = {}) {
+        if (ends.empty()) detail::no_consumers();
+        FanOut made{std::move(options)};
+        for (Producer<T, D>& end : ends) made.state_->ends.emplace_back(std::move(end));
+        return made;
+    }
+
     /// Consumers, dead ones included.
     [[nodiscard]] std::size_t size() const noexcept { return state_->ends.size(); }
     /// The queue to one of them: its stats(), explain(), peer() and failure(), claim and commit.

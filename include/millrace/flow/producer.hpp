@@ -77,6 +77,13 @@ class ProducerEnd {
     [[nodiscard]] std::string failure() const { return sender_->failure(); }
     /// Items in each ring; for Bytes, bytes.
     [[nodiscard]] std::uint64_t capacity() const noexcept { return sender_->terms().capacity(); }
+    // For a Connector: whether the other end has said the last word of the setup. Throw Error: what
+    // has ended that.
+    static constexpr ring::Role role = ring::Role::producer;
+    [[nodiscard]] bool has_joined() { return sender_->has_joined(); }
+    void await_join(const base::Deadline& deadline) {
+        sender_->await_join(deadline, options_.wait);
+    }
     /// What was counted, which the statistics page tells then, too.
     [[nodiscard]] ProducerStats stats() const {
         const auto pause = sender_->pause();
@@ -100,7 +107,7 @@ class ProducerEnd {
           options_{of_producer(std::move(options))},
           sender_{std::make_unique<Sender>(std::move(connection.endpoint),
                                            std::move(connection.link), design_, options_.ring, item,
-                                           deadline, connection.joining)},
+                                           deadline, connection.setup)},
           item_size_{item.size},
           page_{producer_page(options_.name)} {}
 

@@ -119,6 +119,14 @@ class Replicator {
         return connect(std::span{addresses.begin(), addresses.size()}, std::move(options),
                        deadline);
     }
+    /// Of queues that are connected already, each by a Connector, say.
+    [[nodiscard]] static Replicator of(std::vector<Producer<T, D>> ends,
+                                       ReplicatorOptions options = {}) {
+        if (!options.quorum.has_value()) options.quorum = 1;
+        auto state = std::make_unique<State>(std::move(options));
+        for (Producer<T, D>& end : ends) state->join(std::move(end));
+        return Replicator{std::move(state)};
+    }
     /// Consumers connect to it, and leave, at any time. Throws Error (invalid_argument; permission,
     /// system: the address is in use …).
     [[nodiscard]] static Replicator listen(const connect::Address& address,

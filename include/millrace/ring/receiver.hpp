@@ -62,14 +62,19 @@ class Receiver {
   public:
     /// Agrees with the peer over `link`, which it takes. Throws Error.
     /// `design`: D, and how it is run.
-    /// `joining`: later, and nothing arrives until the producer has said its last word, which
-    /// idle() and wait() listen for.
+    /// `setup`: where the producer's last word is not waited for, nothing arrives until it has
+    /// said it, which idle() and wait() listen for.
     Receiver(std::shared_ptr<connect::Endpoint> endpoint, connect::Link link, Design design,
              const RingOptions& options, const ItemFacts& item, const base::Deadline& deadline,
-             Joining joining = Joining::at_once);
+             const Setup& setup = {});
     Receiver(const Receiver&) = delete;
     Receiver& operator=(const Receiver&) = delete;
     ~Receiver();
+
+    /// The producer has said its last word. Never blocks. Throws Error: what has ended the setup.
+    [[nodiscard]] bool has_joined();
+    /// Waits for it. Throws Error as has_joined; timed_out, cancelled.
+    void await_join(const base::Deadline& deadline, const base::WaitPolicy& policy);
 
     // ---- the polled path
 
@@ -186,10 +191,9 @@ class Receiver {
     template <class Ready>
     base::Status wait(Ready&& ready, const base::Deadline& deadline,
                       const base::WaitPolicy& policy) {
-        if (join_ != nullptr) [[unlikely]] {
-            const auto joined = [&] { return try_join() != base::Status::empty; };
-            const base::Status status = end_.wait(joined, deadline, policy);
-            if (status != base::Status::ok) return status;
+        if (const base::Status waited = wait_to_join(deadline, policy); waited != base::Status::ok)
+            [[unlikely]] {
+            return waited;
         }
         if (may_stand_back) stand_back(deadline, policy);
         return end_.wait(ready, deadline, policy);
@@ -250,6 +254,12 @@ class Receiver {
     }
     [[gnu::cold]] base::Status look_for_last_word() noexcept;
     void join(const Places& theirs);
+    /// Waits until it is here, or something ends it: `ok`, `timed_out`, `cancelled`.
+    base::Status wait_to_join(const base::Deadline& deadline, const base::WaitPolicy& policy) {
+        return join_ == nullptr ? base::Status::ok : wait_for_last_word(deadline, policy);
+    }
+    [[gnu::cold]] base::Status wait_for_last_word(const base::Deadline& deadline,
+                                                  const base::WaitPolicy& policy);
     [[gnu::cold]] base::Status rest() noexcept;
     /// Behind a long run of slots, leaves the front alone until some are there, or for a moment.
     [[gnu::noinline]] void stand_back(const base::Deadline& deadline,

@@ -57,14 +57,19 @@ class Sender {
   public:
     /// Agrees with the peer over `link`, which it takes. Throws Error.
     /// `design`: D, and how it is run.
-    /// `joining`: later, and there is no room until the consumer has said its last word, which
-    /// reserve(), wait() and flush() listen for.
+    /// `setup`: where the consumer's last word is not waited for, there is no room until it has
+    /// said it, which reserve(), wait() and flush() listen for.
     Sender(std::shared_ptr<connect::Endpoint> endpoint, connect::Link link, Design design,
            const RingOptions& options, const ItemFacts& item, const base::Deadline& deadline,
-           Joining joining = Joining::at_once);
+           const Setup& setup = {});
     Sender(const Sender&) = delete;
     Sender& operator=(const Sender&) = delete;
     ~Sender();
+
+    /// The consumer has said its last word. Never blocks. Throws Error: what has ended the setup.
+    [[nodiscard]] bool has_joined();
+    /// Waits for it. Throws Error as has_joined; timed_out, cancelled.
+    void await_join(const base::Deadline& deadline, const base::WaitPolicy& policy);
 
     // ---- the polled path
 
