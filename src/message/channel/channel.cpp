@@ -27,6 +27,7 @@ constexpr std::size_t longest_kept = std::size_t{1} << 20;
 /// Waits until `is_over()`. Of a call that is the only one.
 template <class IsOver>
 base::Status wait_alone(Channel::Core& core, const base::Deadline& deadline, IsOver&& is_over) {
+    core.end_rest();
     const base::Status waited = core.end.wait(is_over, deadline, core.options.wait);
     core.falls_asleep = false;
     return waited;
@@ -135,6 +136,7 @@ base::Status Channel::finish(const base::Deadline& deadline) {
 base::Status Channel::close(const base::Deadline& deadline) {
     Core& core = *core_;
     const base::SoleCall call{core.use, "close a channel", core.link().peer_name()};
+    core.end_rest();
     core.begin_to_close();
     core.waiting_for_room = true;
     const base::Status status =
