@@ -189,8 +189,13 @@ std::string data_cost(ring::Design design, const ring::Terms& terms, const Carri
             terms.chunk_bytes, terms.receive_pool);
     }
     if (design.data == DataFlow::pull) {
-        return "1 READ by the consumer for all items that are there to be pulled (2 where they "
-               "wrap); the producer's memory is read, it posts nothing";
+        const bool is_moved =
+            design.mover == ring::Mover::active && design.space != ring::SpaceNotification::push2;
+        return fmt::format(
+            "1 READ by {} for all items that are there to be pulled (2 where they wrap); the "
+            "producer's memory is read, it posts nothing",
+            is_moved ? "the mover of the consumer's process, whether items are taken or not,"
+                     : "the consumer");
     }
     if (design.transfer == ring::TransferNotification::immediate) {
         return fmt::format(

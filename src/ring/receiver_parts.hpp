@@ -92,7 +92,7 @@ void Receiver<D>::join(const Places& theirs) {
     (void)peer_memory_.word(theirs.page);  // so that it is known, even if nothing is stored there
     if constexpr (!has_arrivals(D)) sleeper_->connect_to(theirs.page, terms_.far_fences);
     intake_.meet(met);
-    giver_.meet(met);
+    if (!intake_.is_moved()) giver_.meet(met);
     front_.ring = ring_memory_.data();
     takes_lines_ = D.data == DataFlow::push1 && peer_memory_.stores() && base::readers_take_lines();
     end_.sleep_by(*sleeper_);
@@ -143,7 +143,7 @@ Status Receiver<D>::look() noexcept {
     if (const Status joined = try_join(); joined != Status::ok) [[unlikely]] {
         return joined == Status::empty ? joined : end_.end(joined);
     }
-    if (!return_all()) giver_.settle(front_);
+    if (!intake_.is_moved() && !return_all()) giver_.settle(front_);
     // Over a broken queue pair nothing comes any more, and no credit goes: the producer may wait
     // for it and post nothing that would tell it.
     const Status peer = end_.peer(intake_.broken());
@@ -321,13 +321,14 @@ void Receiver<D>::close() noexcept {
 template <Design D>
     requires(check_design<D>())
 ReceiverCounts Receiver<D>::counts() const noexcept {
+    const detail::GivenByMover moved = intake_.given();
     return {.bytes = front_.consumed - terms_.initial,
-            .credit_writes = giver_.writes(),
-            .credit_stores = giver_.stores(),
+            .credit_writes = giver_.writes() + moved.writes,
+            .credit_stores = giver_.stores() + moved.stores,
             .transfer_reads = intake_.transfer_reads(),
             .data_reads = intake_.data_reads(),
             .receives = intake_.receives(),
-            .events = giver_.events(),
+            .events = giver_.events() + moved.events,
             .work_requests = end_.window().posted() + intake_.posted_elsewhere(),
             .sleeps = sleeper_->sleeps(),
             .wake_ups = sleeper_->woken(),

@@ -298,8 +298,8 @@ void check(const RingOptions& options, const ItemFacts& item, Design design) {
         refuse(fmt::format("refresh_above = {}", options.refresh_above),
                "it is a part of the ring, 0 to 1", "use 0.5 if in doubt");
     }
-    if (options.credit_parts < 1 || options.credit_parts > 1024) {
-        refuse(fmt::format("credit_parts = {}", options.credit_parts), "it must be 1 to 1024",
+    if (options.credit_parts < 1 || options.credit_parts > 65536) {
+        refuse(fmt::format("credit_parts = {}", options.credit_parts), "it must be 1 to 65536",
                "use 8 if in doubt");
     }
     if (options.own_transfer_queue && design.transfer != TransferNotification::push) {
@@ -451,10 +451,12 @@ Terms agree(connect::Link& link, Role role, Design design, const RingOptions& op
                           "transfer's bytes, and this one does not promise it",
                           "choose another transfer notification, such as event"};
     }
-    // The consumer's mover pulls by one of its own, too.
+    // The consumer's mover pulls by one of its own, too: a counter, or the data.
+    const bool moves_data =
+        design.data == DataFlow::pull && design.space != SpaceNotification::push2;
     terms.second_queue =
-        terms.own_transfer_queue ||
-        (design.transfer == TransferNotification::pull && design.mover == Mover::active);
+        terms.own_transfer_queue || (design.mover == Mover::active &&
+                                     (design.transfer == TransferNotification::pull || moves_data));
     return terms;
 }
 

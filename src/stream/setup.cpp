@@ -50,6 +50,10 @@ Terms terms_of(const SocketOptions& options) noexcept {
     terms.coalesced_bytes = options.tuning.coalesced_bytes;
     terms.awaited_bytes = options.tuning.least_awaited;
     terms.offered_bytes = options.tuning.least_offered;
+    if (options.protocol == Protocol::published) {
+        terms.awaited_bytes = terms.offered_bytes = 0;
+        terms.advertises_again = false;
+    }
     return terms;
 }
 
@@ -106,6 +110,7 @@ SocketOptions sized(SocketOptions options, const Way& way) {
 /// What is chosen where nothing was said. Throws Error: it does not go together.
 SocketOptions completed(SocketOptions options) {
     check(options);
+    if (options.protocol == Protocol::published) options.tuning.least_advertised = 0;
     if (options.endpoint == nullptr) options.endpoint = connect::Endpoint::shared();
     if (options.registrations != nullptr &&
         &options.registrations->endpoint() != options.endpoint.get()) {
@@ -284,7 +289,7 @@ void Socket::Core::meet(const Facts& peer) {
     stores = at_peer.memory != nullptr;
     at_peer.ring = at_peer.memory.get();
     // Where the ring is posted to, that takes as many requests as a direct transfer.
-    if (stores) {
+    if (stores && options.protocol == Protocol::extended) {
         terms.short_bytes = short_bytes;
         // On a longer way, all of the ring is under way until an advertisement can come.
         terms.put_off_bytes = ring_piece_bytes;

@@ -801,6 +801,41 @@ TEST(StreamSocket, SmallReceivesAreNotAdvertised) {
     EXPECT_GE(pair.near->stats().indirect_bytes_sent, 999U);
 }
 
+TEST(StreamSocket, EveryReceiveIsAdvertisedByThePublishedProtocolWhateverThePeerFollows) {
+    constexpr std::size_t length = 64;
+    constexpr std::uint64_t count = 32;
+    SocketOptions published;
+    published.protocol = Protocol::published;
+    for (const Protocol of_peer : {Protocol::published, Protocol::extended}) {
+        SocketOptions peer;
+        peer.protocol = of_peer;
+        Pair pair{peer, published};
+        Buffer memory{2 * count * length};
+        for (std::uint64_t id = 0; id < count; ++id) {
+            ASSERT_EQ(
+                pair.far->receive(memory.slice(id * length, length), id, ReceiveFlags::wait_all),
+                Status::ok);
+        }
+        EXPECT_EQ(pair.far->stats().adverts_sent, count) << "short, and few bytes together";
+        fill(memory.bytes().subspan(count * length), 0, 3);
+        std::thread sender{[&] {
+            for (std::uint64_t id = 0; id < count; ++id) {
+                EXPECT_EQ(pair.near->send(memory.slice((count + id) * length, length), id),
+                          Status::ok);
+                EXPECT_EQ(next(*pair.near, id).status, Status::ok);
+            }
+        }};
+        for (std::uint64_t id = 0; id < count; ++id) {
+            EXPECT_EQ(next(*pair.far, id).bytes, length);
+        }
+        sender.join();
+        EXPECT_TRUE(is_right(memory.bytes().first(count * length), 0, 3));
+        if (of_peer == Protocol::published) {
+            EXPECT_EQ(pair.near->stats().adverts_forgone, 0U) << "short sends take them";
+        }
+    }
+}
+
 TEST(StreamSocket, ReceivesOf16KiBAreAdvertisedWhereManyAreOffered) {
     constexpr std::size_t length = 16 << 10;
     Pair pair;

@@ -28,7 +28,7 @@ struct RingOptions {
     /// for which the work gives no value. 0 to 1.
     double refresh_above = 0.5;
     /// Consumer: credit returns after every so-many-th part of the ring, and when it finds the
-    /// ring empty. 1 to 1024. A part smaller than an item means every item.
+    /// ring empty. 1 to 65536. A part smaller than an item means every item.
     std::uint32_t credit_parts = 8;
     /// Consumer: receives kept posted, for push2 data and for immediates. As many are asked of the
     /// queue pair. 1 to 16384; push2: at most the chunks of the ring (fixed-size items: the

@@ -50,6 +50,9 @@ struct SocketOptions {
     /// How bytes travel, both ways. Where the ends say different things, `dynamic` gives way; one
     /// that says `direct` and one that says `indirect` refuse each other.
     Mode mode = Mode::dynamic;
+    /// Of this end, in mode `dynamic`. With `published` the options that say from how many bytes on
+    /// something is advertised, awaited or held back (`least_…`) say nothing, but for plain memory.
+    Protocol protocol = Protocol::extended;
     /// Bytes of the ring that this side receives into: a power of two from 64 B to 1 GiB. None is
     /// made in mode `direct`. 0: bandwidth times delay, 256 KiB to 64 MiB (docs/stream-socket.md).
     /// The end that connects measures the delay (and with a Connector that it seldom looks at, its
