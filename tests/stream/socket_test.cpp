@@ -661,7 +661,7 @@ TEST(StreamSocket, PlainMemoryIsLentToTheDeviceWhereAnAdvertisementComesBehindIt
 void send_plain_at_random(Mode mode, std::uint64_t seed) {
     constexpr std::uint64_t total = 3'000'000;
     SocketOptions options = in_mode(mode);
-    options.coalesced_bytes = 8192;
+    options.tuning.coalesced_bytes = 8192;
     Pair pair{options};
     std::mt19937_64 random{seed};
     std::map<std::uint64_t, Bytes> sends;
@@ -780,7 +780,7 @@ TEST(StreamSocket, ReadsWhatLiesInTheRingOverItsEnd) {
 
 TEST(StreamSocket, SmallReceivesAreNotAdvertised) {
     SocketOptions options;
-    options.least_advertised = 1000;
+    options.tuning.least_advertised = 1000;
     options.tuning.least_offered = 0;
     Pair pair{options};
     Buffer memory{2 * 4096};
