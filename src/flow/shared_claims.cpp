@@ -21,7 +21,8 @@ constexpr int most_tries = 4096;
 
 }  // namespace
 
-Status SharedProducerEnd::State::say_attempt(std::uint64_t attempt) noexcept {
+Status SharedProducerEnd::State::say_attempt(std::uint64_t attempt,
+                                             verbs::SendFlags flags) noexcept {
     if (stores()) {
         ring::store_word(attempt_here.get() + offsetof(SharedMemberPage, attempt), attempt);
         return Status::ok;
@@ -30,7 +31,7 @@ Status SharedProducerEnd::State::say_attempt(std::uint64_t attempt) noexcept {
     ++counts.requests;
     return end.window().post(verbs::Write{.from = {&slice, 1},
                                           .to = peer_page + offsetof(SharedMemberPage, attempt),
-                                          .flags = verbs::SendFlags::inlined});
+                                          .flags = verbs::SendFlags::inlined | flags});
 }
 
 Status SharedProducerEnd::State::swap_tail(std::uint64_t expected, std::uint64_t desired,
@@ -171,8 +172,8 @@ Status SharedProducerEnd::State::follow() noexcept {
     }
     moved = notice.number;
     ++counts.moves;
-    // The former memory is not needed any more.
-    const Status said = say_attempt(shared_word(0, home));
+    // The former memory is not needed any more, once a READ of it is over: WRITEs pass READs.
+    const Status said = say_attempt(shared_word(0, home), verbs::SendFlags::fence);
     return said == Status::ok ? said : tell_of(end.lost());
 }
 

@@ -43,11 +43,11 @@ struct SharedProducerEnd::State {
     /// The tail, which becomes `desired` if it is `expected`.
     base::Status swap_tail(std::uint64_t expected, std::uint64_t desired, std::uint64_t attempt,
                            std::uint64_t& found) noexcept;
-    base::Status say_attempt(std::uint64_t attempt) noexcept;
+    base::Status say_attempt(std::uint64_t attempt,
+                             verbs::SendFlags flags = verbs::SendFlags::none) noexcept;
     /// Says that it tries for nothing, unless it has said so.
     void give_up_attempt() noexcept {
-        if (lost_attempt) (void)say_attempt(shared_word(0, home));
-        lost_attempt = false;
+        lost_attempt = lost_attempt && say_attempt(shared_word(0, home)) == base::Status::full;
     }
     /// `ok`: there is room for one item or more after `position`.
     base::Status look_for_room(std::uint64_t position) noexcept;

@@ -117,7 +117,7 @@ void SharedRing::begin(std::unique_ptr<Body> body) noexcept {
     slots_ = body_->memory.data() + shape_.slots_at();
     slots_end_ = slots_ + shape_.slots * shape_.slot_bytes;
     slot_ = slots_ + front_ % shape_.slots * shape_.slot_bytes;
-    is_waiting_ = false;
+    stuck_.is_waiting = false;
 }
 
 void SharedRing::return_credit() noexcept {
@@ -150,15 +150,15 @@ std::uint64_t SharedRing::last_claim() const noexcept {
 
 bool SharedRing::is_stuck() noexcept {
     const std::uint64_t now = base::ticks();
-    if (now - looked_ < look_ticks_) return false;
-    looked_ = now;
-    if (!former_.empty() && !is_moving() && now - resolved_ >= resolve_ticks_) [[unlikely]]
+    if (now - stuck_.looked < look_ticks_) return false;
+    stuck_.looked = now;
+    if (!former_.empty() && !is_moving() && now - stuck_.resolved >= resolve_ticks_) [[unlikely]]
         drop_former();
     if (!is_moving() && !must_move_) {
         const std::int64_t ahead =
             shared_ahead(body_->tail().load(std::memory_order_acquire), front_);
         if (ahead == 0) {
-            is_waiting_ = false;
+            stuck_.is_waiting = false;
             return false;
         }
         if (ahead < 0 || ahead > static_cast<std::int64_t>(shape_.slots)) [[unlikely]] {
@@ -168,14 +168,14 @@ bool SharedRing::is_stuck() noexcept {
             must_move_ = true;
         }
     }
-    if (!is_waiting_ || stuck_at_ != front_) {
-        is_waiting_ = true;
-        stuck_at_ = front_;
-        stuck_since_ = now;
+    if (!stuck_.is_waiting || stuck_.at != front_) {
+        stuck_.is_waiting = true;
+        stuck_.at = front_;
+        stuck_.since = now;
     }
-    if (!is_moving() && !must_move_ && now - stuck_since_ < resolve_ticks_) return false;
-    if (now - resolved_ < resolve_ticks_) return false;
-    resolved_ = now;
+    if (!is_moving() && !must_move_ && now - stuck_.since < resolve_ticks_) return false;
+    if (now - stuck_.resolved < resolve_ticks_) return false;
+    stuck_.resolved = now;
     return true;
 }
 
@@ -185,13 +185,24 @@ bool SharedRing::is_fenced(SharedMember::State& member) noexcept {
     return queue_pair.state() == IBV_QPS_ERR;
 }
 
-std::uint64_t SharedRing::first_of_the_living(std::uint64_t limit, bool is_over) noexcept {
+bool SharedRing::holds_up(const Seat& seat, std::uint64_t now) const noexcept {
+    const std::uint64_t stuck = now - stuck_.since;
+    return stuck >= 2 * patience_ticks_ ||
+           (stuck >= patience_ticks_ && now - seat.tries_since >= patience_ticks_ / 2);
+}
+
+std::uint64_t SharedRing::first_of_the_living(std::uint64_t limit) noexcept {
+    const std::uint64_t now = base::ticks();
     expelled_.clear();
     gone_.clear();
     const std::lock_guard lock{mutex_};
     for (Seat& seat : seats_) {
         if (seat.member == nullptr) continue;
         const std::uint64_t attempt = seat.member->attempt();
+        if (attempt != seat.tries) {
+            seat.tries = attempt;
+            seat.tries_since = now;
+        }
         const auto count = static_cast<std::int64_t>(upper_of(attempt));
         const std::int64_t begins = shared_ahead(attempt, front_);
         if (count == 0 || begins + count <= 0 ||
@@ -206,7 +217,7 @@ std::uint64_t SharedRing::first_of_the_living(std::uint64_t limit, bool is_over)
                 gone_.push_back(&seat);
                 continue;
             }
-            if (is_over && begins <= 0) {
+            if (begins <= 0 && holds_up(seat, now)) {
                 expelled_.push_back(source);
                 continue;
             }
@@ -233,8 +244,7 @@ bool SharedRing::resolve(Tell tell, void* context) noexcept {
         body_->tail().store(shared_moved, std::memory_order_release);
         return false;
     }
-    const bool is_over = base::ticks() - stuck_since_ >= patience_ticks_;
-    std::uint64_t end = first_of_the_living(is_moving() ? drain_end_ : last_claim(), is_over);
+    std::uint64_t end = first_of_the_living(is_moving() ? drain_end_ : last_claim());
     base::heard_from_peers();
     if (!expelled_.empty()) {
         // Who is given up while the ring moves may have followed it by now: then it moves once
@@ -257,7 +267,7 @@ bool SharedRing::resolve(Tell tell, void* context) noexcept {
         if (!is_moving()) ++counts_.tombstones;
         passed = true;
     }
-    if (passed) resolved_ = 0;
+    if (passed) stuck_.resolved = 0;
     if (is_moving() && front_ == drain_end_) {
         finish_move();
         return true;
@@ -274,7 +284,7 @@ bool SharedRing::move() noexcept {
         next = make_body(first);
     } catch (const std::exception& error) {
         base::log(base::LogLevel::warn, "flow", "a shared ring cannot move: {}", error.what());
-        stuck_since_ = base::ticks();
+        stuck_.since = base::ticks();
         return false;
     }
     const std::lock_guard lock{mutex_};

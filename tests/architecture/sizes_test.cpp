@@ -38,7 +38,6 @@ const Exceptions large_classes{
     {"LatestEnd::State", 29}, {"Channel::Core", 81},
     {"Receiver", 30},         {"Sender", 44},
     {"Socket::Core", 65},     {"SharedProducerEnd::State", 31},
-    {"SharedRing", 28},
 };
 const Exceptions long_options{{"SocketOptions", 17}};
 

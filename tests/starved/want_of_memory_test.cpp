@@ -69,6 +69,8 @@ class WantOfMemory : public testing::TestWithParam<Way> {
         message::ClientOptions options;
         options.transport = GetParam().transport;
         options.requests = options.answers = GetParam().transfer;
+        // It sleeps until it is woken, so a wake-up that is not made shows.
+        options.wait = base::WaitPolicy::blocking();
         return options;
     }
     /// Takes turns of the server until `client()`, in a thread of its own, is done. `others`: one

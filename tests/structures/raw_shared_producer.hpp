@@ -23,7 +23,7 @@ namespace millrace::flow::test {
 template <class T>
 class RawSharedProducer {
   public:
-    explicit RawSharedProducer(const connect::Address& address)
+    explicit RawSharedProducer(const connect::Address& address, std::uint32_t label = 0)
         : link_{connect::connect(address, options(), soon())},
           window_{link_},
           page_{link_.allocate(sizeof(detail::SharedProducerPage),
@@ -37,7 +37,8 @@ class RawSharedProducer {
                                        .alignment = item.alignment,
                                        .name = base::name_hash(item.name),
                                        .page = page_.remote().address,
-                                       .page_rkey = page_.remote().rkey};
+                                       .page_rkey = page_.remote().rkey,
+                                       .label = label};
         facts = connect::facts_in<detail::SharedFacts>(
             link_.exchange(connect::bytes_of(mine), soon()), "test", link_.peer_name());
         shape_.slots = facts.slots;

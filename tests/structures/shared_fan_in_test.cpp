@@ -348,7 +348,8 @@ TEST(SharedFanInBetweenProcesses, GivesUpWhoStopsAndIsHitByNothingItStoresLater)
             threads.emplace_back([&, end] {
                 for (std::uint64_t i = 0; i != 20; ++i) {
                     ASSERT_EQ(end->enqueue(Tagged::make(end == &one ? 0 : 1, from + i), soon()),
-                              Status::ok);
+                              Status::ok)
+                        << end->failure();
                 }
             });
         }
@@ -448,6 +449,44 @@ TEST(SharedFanIn, GivesUpWhoLeavesAPlaceEmptyAndTellsItWhy) {
         std::this_thread::sleep_for(1ms);
     }
     EXPECT_EQ(raw->link().last_words().size(), 16U);
+}
+
+TEST(SharedFanIn, GivesNobodyUpWhoTriesForAPlaceOfAnotherAMomentTooLate) {
+    auto fan_in = SharedFanIn<Tagged>::listen(fresh_address(), {.capacity = 8, .patience = 1s});
+    std::vector<std::uint32_t> lost;
+    fan_in.on_change([&](const FanInSource& source, Status how) {
+        if (how == Status::peer_lost) lost.push_back(source.label);
+    });
+    const auto raw = [&](std::uint32_t label) {
+        return connected(fan_in, [&] {
+            return std::make_unique<RawSharedProducer<Tagged>>(fan_in.address(), label);
+        });
+    };
+    auto holds = raw(1);
+    auto tries = raw(2);
+    const std::uint64_t position = holds->claim(2);
+    const Deadline deadline = soon();
+    Tagged item;
+    for (std::uint64_t count = 1; lost.empty() && !deadline.expired(); ++count) {
+        ASSERT_TRUE(tries->say_attempt(detail::shared_word(1 + count % 2, position)));
+        EXPECT_EQ(fan_in.dequeue(item, Deadline::after(1ms)), Status::timed_out);
+    }
+    EXPECT_THAT(lost, testing::ElementsAre(1U));
+    EXPECT_EQ(fan_in.producers(), 1U);
+}
+
+TEST(SharedFanIn, GivesUpWhoHoldsAPlaceByOneAttemptAfterTheOther) {
+    auto fan_in = SharedFanIn<Tagged>::listen(fresh_address(), {.capacity = 8, .patience = 100ms});
+    auto raw = connected(
+        fan_in, [&] { return std::make_unique<RawSharedProducer<Tagged>>(fan_in.address()); });
+    const std::uint64_t position = raw->claim(2);
+    const Deadline deadline = soon();
+    Tagged item;
+    for (std::uint64_t count = 1; fan_in.producers() != 0 && !deadline.expired(); ++count) {
+        (void)raw->say_attempt(detail::shared_word(1 + count % 2, position));
+        EXPECT_EQ(fan_in.dequeue(item, Deadline::after(1ms)), Status::timed_out);
+    }
+    EXPECT_EQ(fan_in.producers(), 0U);
 }
 
 TEST(SharedFanIn, MovesAwayFromATailThatLies) {

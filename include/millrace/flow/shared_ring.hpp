@@ -252,6 +252,8 @@ class SharedRing {
         std::uint64_t taken = 0;  ///< items
         std::atomic<void*> source{nullptr};
         SharedMember::State* member = nullptr;
+        std::uint64_t tries = 0;        ///< its attempt, when it was last looked at
+        std::uint64_t tries_since = 0;  ///< ticks
     };
     struct Body {
         verbs::RegisteredBuffer memory;
@@ -263,6 +265,14 @@ class SharedRing {
         [[nodiscard]] end::CounterLine& consumed() const noexcept {
             return *reinterpret_cast<end::CounterLine*>(memory.data() + SharedShape::consumed_at);
         }
+    };
+    /// A wait for an empty place. Times in ticks.
+    struct Stuck {
+        bool is_waiting = false;
+        std::uint64_t at = 0;
+        std::uint64_t since = 0;
+        std::uint64_t looked = 0;
+        std::uint64_t resolved = 0;
     };
     using Tell = void (*)(void* context, void* source);
 
@@ -291,7 +301,10 @@ class SharedRing {
     [[nodiscard]] std::uint64_t last_claim() const noexcept;
     /// Looks at who lives and may own an empty place in front, or after it before `limit`. Where
     /// the first place begins that one of them may own. Whoever must go is in `expelled_` then.
-    [[nodiscard]] std::uint64_t first_of_the_living(std::uint64_t limit, bool is_over) noexcept;
+    [[nodiscard]] std::uint64_t first_of_the_living(std::uint64_t limit) noexcept;
+    /// It has tried for the same place for long. One that tries for a place after the other is as
+    /// a rule a moment away from knowing that it has lost; one that does so for ever lies.
+    [[nodiscard]] bool holds_up(const Seat& seat, std::uint64_t now) const noexcept;
     /// The place in front is passed over: whoever is gone and tried for it has laid none of what it
     /// tried for, or its end alone, which may have landed first. Its items are a prefix of what it
     /// sent, so that end is passed over, too.
@@ -317,11 +330,7 @@ class SharedRing {
     std::vector<std::unique_ptr<Body>> former_;
     std::uint64_t drain_end_ = 0;  ///< then: no place of the former memory lies after it
     bool must_move_ = false;
-    bool is_waiting_ = false;  ///< for an empty place
-    std::uint64_t stuck_at_ = 0;
-    std::uint64_t stuck_since_ = 0;  ///< ticks
-    std::uint64_t looked_ = 0;
-    std::uint64_t resolved_ = 0;
+    Stuck stuck_;
     std::uint64_t look_ticks_;
     std::uint64_t resolve_ticks_;
     std::uint64_t patience_ticks_;

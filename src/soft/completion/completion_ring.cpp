@@ -47,10 +47,7 @@ int CompletionRing::bell_of_peer() noexcept {
     return bell_.descriptor(*owner_.peer, bell_number_->load(std::memory_order_relaxed));
 }
 
-void CompletionRing::open_bell() noexcept {
-    // Who has no descriptor left for it now may have one by the time it is to be rung.
-    if (bell_of_peer() < 0) bell_ = PeerBell{};
-}
+void CompletionRing::open_bell() noexcept { static_cast<void>(bell_of_peer()); }
 
 void CompletionRing::announce() noexcept {
     if (owner_.peer == nullptr) {
@@ -64,6 +61,7 @@ void CompletionRing::announce() noexcept {
         try {
             news_.page = owner_.peer->news_page(index_of_news(word), generation_of_news(word));
         } catch (...) {  // no memory for it: the poller finds the completion all the same, later
+            news_.word = 0;
         }
     }
     if (news_.page != nullptr) news_.page->tell(bit_of_news(word));

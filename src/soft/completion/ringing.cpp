@@ -43,12 +43,8 @@ bool drain_bell(int descriptor) noexcept {
 
 int PeerBell::descriptor(PeerNode& peer, int number) noexcept {
     if (number_ != number) {
-        number_ = number;
-        pipe_.reset();
-        try {
-            if (number >= 0) pipe_ = peer.bell(number);
-        } catch (...) {  // no memory for it
-        }
+        pipe_ = number >= 0 ? peer.bell(number) : nullptr;
+        number_ = pipe_ == nullptr ? -1 : number;
     }
     return pipe_ == nullptr ? -1 : pipe_->get();
 }

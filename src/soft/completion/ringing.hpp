@@ -24,11 +24,13 @@ void ring_bell(int descriptor) noexcept;
 /// Empties it; true if there was something in it. Look for news after that.
 bool drain_bell(int descriptor) noexcept;
 
-/// A bell of a peer, opened when it is first rung and whenever the peer names another.
+/// A bell of a peer, opened when it is first rung and whenever the peer names another; at each ring
+/// until that succeeds.
 class PeerBell {
   public:
     /// Our write end of the pipe that is number `number` at `peer`; -1: none, or not to be had
-    /// (then the peer wakes by its own clock).
+    /// (for want of memory it is rung already; without a descriptor the peer wakes by its own
+    /// clock).
     [[nodiscard]] int descriptor(PeerNode& peer, int number) noexcept;
 
   private:

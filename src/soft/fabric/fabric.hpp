@@ -161,7 +161,8 @@ class PeerNode {
     /// Opens the write end of the bell pipe with that descriptor number in the peer: a descriptor
     /// of ours (shared with whoever has it already), or nullptr. A system call each time, to see
     /// whether the number still names the same pipe: ask per connection, not per ring.
-    [[nodiscard]] virtual std::shared_ptr<const Descriptor> bell(int descriptor_in_peer) = 0;
+    [[nodiscard]] virtual std::shared_ptr<const Descriptor> bell(
+        int descriptor_in_peer) noexcept = 0;
 
     /// The news page (news_page.hpp) in the peer's block `index`, shared with whoever has it
     /// already; nullptr: there is none. Must be given back before the PeerNode goes.

@@ -63,8 +63,8 @@ pid_t find_owner(std::string_view fabric, std::uint32_t number) {
             status.st_uid != ::geteuid()) {
             continue;
         }
-        const std::string folder = folder_of_descriptors(pid);
-        const Folder descriptors{::opendir(folder.c_str()), &::closedir};
+        const auto folder = folder_of_descriptors(pid);
+        const Folder descriptors{::opendir(folder.data()), &::closedir};
         while (const dirent* entry = descriptors ? ::readdir(descriptors.get()) : nullptr) {
             const auto descriptor = number_of<int>(entry->d_name);
             if (!descriptor || !leads_to(pid, *descriptor, wanted)) continue;

@@ -77,7 +77,7 @@ class OwnNode final : public PeerNode {
         });
     }
 
-    std::shared_ptr<const Descriptor> bell(int descriptor_in_peer) override {
+    std::shared_ptr<const Descriptor> bell(int descriptor_in_peer) noexcept override {
         const std::scoped_lock lock{mutex_};
         return alive() ? bells_.open(pid(), descriptor_in_peer) : nullptr;
     }

@@ -149,7 +149,7 @@ class RemoteNode final : public PeerNode {
         });
     }
 
-    std::shared_ptr<const Descriptor> bell(int descriptor_in_peer) override {
+    std::shared_ptr<const Descriptor> bell(int descriptor_in_peer) noexcept override {
         const std::scoped_lock lock{mutex_};
         return life_.ask() ? bells_.open(pid(), descriptor_in_peer) : nullptr;
     }
@@ -246,8 +246,8 @@ bool RemoteNode::adopt(std::string_view fabric) {
 bool RemoteNode::find_memory(std::string_view fabric) {
     const std::string object = describe_node(fabric, number());
     const std::string wanted = link_to_tables(fabric, number());
-    const std::string directory_path = folder_of_descriptors(pid());
-    const std::unique_ptr<DIR, int (*)(DIR*)> directory{::opendir(directory_path.c_str()),
+    const auto directory_path = folder_of_descriptors(pid());
+    const std::unique_ptr<DIR, int (*)(DIR*)> directory{::opendir(directory_path.data()),
                                                         &::closedir};
     if (!directory) {
         if (errno != ENOENT) {

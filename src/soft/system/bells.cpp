@@ -2,16 +2,18 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
+#include <new>
 
 #include "millrace/base/detail/uncancelled.hpp"
 #include "system/file_of_process.hpp"
 
 namespace millrace::soft {
 
-std::shared_ptr<const Descriptor> Bells::open(pid_t pid, int descriptor) {
+std::shared_ptr<const Descriptor> Bells::open(pid_t pid, int descriptor) noexcept {
     const base::Uncancelled held;
     if (descriptor < 0) return nullptr;
     char name[16];
@@ -21,7 +23,7 @@ std::shared_ptr<const Descriptor> Bells::open(pid_t pid, int descriptor) {
     if (!is_there()) {
         // The first time, or its first thread has ended, by which the folder was found.
         folder_ = Descriptor{
-            ::open(folder_of_descriptors(pid).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
+            ::open(folder_of_descriptors(pid).data(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
         if (!is_there()) return nullptr;
     }
     if (!S_ISFIFO(now.st_mode)) return nullptr;
@@ -48,9 +50,16 @@ std::shared_ptr<const Descriptor> Bells::open(pid_t pid, int descriptor) {
     Descriptor pipe{::openat(folder_.get(), name, O_RDWR | O_NONBLOCK | O_CLOEXEC)};
     struct stat opened {};
     if (!pipe || ::fstat(pipe.get(), &opened) != 0 || !S_ISFIFO(opened.st_mode)) return nullptr;
-    auto shared = std::make_shared<const Descriptor>(std::move(pipe));
-    bells_[descriptor] = Bell{shared, opened.st_dev, opened.st_ino};
-    return shared;
+    try {
+        auto& bell = bells_[descriptor];
+        auto shared = std::make_shared<const Descriptor>(std::move(pipe));
+        bell = Bell{shared, opened.st_dev, opened.st_ino};
+        return shared;
+    } catch (const std::bad_alloc&) {
+        // Whoever opens it is about to ring it, and its owner may sleep until then.
+        [[maybe_unused]] const ssize_t rung = ::write(pipe.get(), "", 1);
+        return nullptr;
+    }
 }
 
 }  // namespace millrace::soft

@@ -16,8 +16,9 @@ class Bells {
   public:
     /// Our descriptor of the pipe that is number `descriptor` in process `pid`; nullptr if that is
     /// no pipe or one that the process has open for one direction only, which is not a bell. Open
-    /// as long as somebody has it: channels of peers come and go.
-    [[nodiscard]] std::shared_ptr<const Descriptor> open(pid_t pid, int descriptor);
+    /// as long as somebody has it: channels of peers come and go. Where there is no memory to keep
+    /// it, it is rung, and nullptr.
+    [[nodiscard]] std::shared_ptr<const Descriptor> open(pid_t pid, int descriptor) noexcept;
 
   private:
     struct Bell {

@@ -5,6 +5,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cstdio>
+
 #include "system/process_identity.hpp"
 
 namespace millrace::soft {
@@ -13,8 +15,10 @@ std::string descriptor_path(pid_t pid, int descriptor) {
     return fmt::format("/proc/{}/fd/{}", living_thread_of(pid), descriptor);
 }
 
-std::string folder_of_descriptors(pid_t pid) {
-    return fmt::format("/proc/{}/fd", living_thread_of(pid));
+std::array<char, 32> folder_of_descriptors(pid_t pid) noexcept {
+    std::array<char, 32> path;
+    std::snprintf(path.data(), path.size(), "/proc/%d/fd", living_thread_of(pid));
+    return path;
 }
 
 bool leads_to(pid_t pid, int descriptor, std::string_view wanted) {

@@ -5,6 +5,7 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <array>
 #include <string>
 #include <string_view>
 
@@ -14,7 +15,8 @@ namespace millrace::soft {
 
 /// Where /proc shows it, as long as any thread of the process lives.
 [[nodiscard]] std::string descriptor_path(pid_t pid, int descriptor);
-[[nodiscard]] std::string folder_of_descriptors(pid_t pid);
+/// The folder of all. Allocates nothing, as a bell is opened when it is rung.
+[[nodiscard]] std::array<char, 32> folder_of_descriptors(pid_t pid) noexcept;
 /// Whether /proc says that the descriptor leads there.
 [[nodiscard]] bool leads_to(pid_t pid, int descriptor, std::string_view wanted);
 /// Opens the file behind another process's descriptor if it is the regular file expected. Looks at

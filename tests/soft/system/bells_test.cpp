@@ -6,8 +6,11 @@
 #include <unistd.h>
 
 #include <array>
+#include <cstdint>
+#include <memory>
 
 #include "completion/ringing.hpp"
+#include "rpc/allocations.hpp"
 
 namespace millrace::soft {
 namespace {
@@ -36,6 +39,24 @@ TEST(Bells, AreNotWhatIsNotOpen) {
     Bells bells;
     EXPECT_EQ(bells.open(getpid(), -1), nullptr);
     EXPECT_EQ(bells.open(getpid(), 1 << 20), nullptr);
+}
+
+TEST(Bells, AreRungWhereThereIsNoMemoryToKeepThem) {
+    std::uint64_t others = 0;
+    for (bool has_failed = true; has_failed; ++others) {
+        const Descriptor bell = new_bell();
+        Bells bells;
+        std::shared_ptr<const Descriptor> opened;
+        {
+            const rpc::FailingAllocation failing{others};
+            opened = bells.open(getpid(), bell.get());
+            has_failed = failing.has_failed();
+        }
+        EXPECT_EQ(opened != nullptr, !has_failed);
+        EXPECT_EQ(drain_bell(bell.get()), has_failed);
+        EXPECT_NE(bells.open(getpid(), bell.get()), nullptr) << "for the next ring";
+    }
+    EXPECT_GT(others, 1U);
 }
 
 }  // namespace
