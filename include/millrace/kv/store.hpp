@@ -138,6 +138,19 @@ class Store {
             [](void* callable, const Entry& entry) { (*static_cast<Callable*>(callable))(entry); },
             const_cast<void*>(static_cast<const void*>(std::addressof(take))));
     }
+    /// As get() of each key, in their order, and so at a moment of its own: while one is handed out
+    /// the next ones are fetched from memory. `take(std::size_t index, Outcome, const Entry&)`; the
+    /// entry is empty if it is not `ok`.
+    template <class Take>
+    void get_several(std::span<const std::span<const std::byte>> keys, Take&& take) {
+        using Callable = std::remove_reference_t<Take>;
+        find_several(
+            keys,
+            [](void* callable, std::size_t index, Outcome outcome, const Entry& entry) {
+                (*static_cast<Callable*>(callable))(index, outcome, entry);
+            },
+            const_cast<void*>(static_cast<const void*>(std::addressof(take))));
+    }
     /// Replaces the item, or makes one. The old one stays if it is not `ok`.
     SetResult set(std::span<const std::byte> key, std::span<const std::byte> value,
                   const SetOptions& options = {}) noexcept;
@@ -193,6 +206,9 @@ class Store {
     struct State;
     using TakeEntry = void (*)(void*, const Entry&);
     Outcome find(std::span<const std::byte> key, TakeEntry take, void* callable);
+    using TakeOneEntry = void (*)(void*, std::size_t, Outcome, const Entry&);
+    void find_several(std::span<const std::span<const std::byte>> keys, TakeOneEntry take,
+                      void* callable);
 
     std::unique_ptr<State> state_;
 };
