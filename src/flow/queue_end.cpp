@@ -64,13 +64,19 @@ void tell_chosen_port(const connect::Address& asked, const connect::Address& add
               address.to_string());
 }
 
-Connection connect_link(const connect::Address& address, Options& options, ring::Design design,
-                        const ItemFacts& item, const base::Deadline& deadline) {
+connect::LinkOptions connecting_options(Options& options, ring::Design design,
+                                        const ItemFacts& item) {
     ring::check(options.ring, item, design);
     connect::LinkOptions link = link_options(options);
     link.if_nobody_listens =
         "or the queue has its other end already: listen() takes one peer and then no more (a "
         "flow::Listener takes any number, each for a queue of its own)";
+    return link;
+}
+
+Connection connect_link(const connect::Address& address, Options& options, ring::Design design,
+                        const ItemFacts& item, const base::Deadline& deadline) {
+    connect::LinkOptions link = connecting_options(options, design, item);
     return {options.endpoint, connect::connect(address, std::move(link), deadline)};
 }
 
