@@ -1,11 +1,13 @@
 // See commands.hpp: the words of each study on the command line.
 #include "commands.hpp"
 
+#include <algorithm>
 #include <cctype>
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,6 +15,7 @@
 #include "command_line/numbers.hpp"
 #include "studies/flow/run_flow.hpp"
 #include "studies/flow/tune.hpp"
+#include "studies/framework/kept_points.hpp"
 #include "studies/framework/study.hpp"
 #include "studies/kv/run_kv.hpp"
 #include "studies/message/run_message.hpp"
@@ -42,6 +45,10 @@ void add_study(CLI::App& command, Options& options) {
         ->transform(whole_between(1, 100))
         ->capture_default_str();
     command.add_flag("--quick", options.quick, "Few sizes, one short run of each");
+    options.points = points_file(command.get_name());
+    command.add_flag("--resume", options.resume,
+                     "Go on with a run that was interrupted, with what it had measured; the other "
+                     "options as they were");
 }
 
 void add_flow(CLI::App& parent, Action& chosen) {
@@ -154,11 +161,26 @@ void add_message(CLI::App& parent, Action& chosen) {
 }
 
 void add_stream(CLI::App& parent, Action& chosen) {
-    add_plain(parent, chosen, "stream",
-              "Repeat the evaluation of byte streams in work 003 on the soft device: throughput, "
-              "processor time and what goes without a copy, near and over 48 ms, and of sockets. "
-              "Exit status 1 if a point failed",
-              run_stream);
+    auto* command = parent.add_subcommand(
+        "stream",
+        "Repeat the evaluation of byte streams in work 003 on the soft device: throughput, "
+        "processor time and what goes without a copy, near and over 48 ms, and of sockets. "
+        "Exit status 1 if a point failed");
+    auto options = add_study_options(*command);
+    auto only = std::make_shared<std::optional<stream::Protocol>>();
+    command
+        ->add_option_function<std::string>(
+            "--protocol",
+            [only](const std::string& word) {
+                if (word == "published") *only = stream::Protocol::published;
+                if (word == "extended") *only = stream::Protocol::extended;
+            },
+            "Of mode dynamic: published, as work 003 has it; extended, what this library does; or "
+            "both (default)")
+        ->check(CLI::IsMember(std::vector<std::string>{"published", "extended", "both"}))
+        ->type_name("WORD");
+    command->callback(
+        [=, &chosen] { chosen = [options, only] { return run_stream(*options, *only); }; });
 }
 
 void add_kv(CLI::App& parent, Action& chosen) {
@@ -169,14 +191,57 @@ void add_kv(CLI::App& parent, Action& chosen) {
         "work found. "
         "Exit status 1 if a point failed");
     auto options = add_study_options(*command);
-    auto get_percent = std::make_shared<unsigned>(95);
+    auto chosen_kv = std::make_shared<KvStudyOptions>();
+    KvStudyOptions& of_kv = *chosen_kv;
     command
-        ->add_option("--get-percent", *get_percent,
+        ->add_option("--get-percent", of_kv.get_percent,
                      "GETs of all requests, the others SET. The work says 95; its program made 94")
         ->transform(whole_between(0, 100))
         ->capture_default_str();
+    command->add_flag("--threads", of_kv.threads,
+                      "A server thread for each client and the work's table, as the work's server "
+                      "has them, and beside it this library's server");
+    command
+        ->add_option_function<std::string>(
+            "--table",
+            [chosen_kv](const std::string& word) {
+                chosen_kv->table = word == "thesis" ? kv::TableKind::thesis : kv::TableKind::cuckoo;
+            },
+            "cuckoo, or thesis: the 1,024 buckets of work 002 with their locks. Default: cuckoo; "
+            "with --threads thesis")
+        ->check(CLI::IsMember(std::vector<std::string>{"cuckoo", "thesis"}))
+        ->type_name("WORD");
+    const auto add_crowds = [&](const char* name, std::vector<std::size_t>& crowds,
+                                const char* help) {
+        command->add_option(name, crowds, help)
+            ->delimiter(',')
+            ->transform(whole_between(1, most_clients_of_figure))
+            ->type_name("NUMBERS")
+            ->capture_default_str();
+    };
+    add_crowds("--clients", of_kv.crowds, "Of the figures over clients, with commas");
+    add_crowds("--shown", of_kv.shown,
+               "Of the figures and tables that show latencies one by one, with commas");
+    command
+        ->add_option("--operations", of_kv.operations,
+                     "Of each run, all clients together, in place of a quarter of a second; the "
+                     "work had 10000000")
+        ->transform(whole_between(1, std::uint64_t{1} << 40));
+    command
+        ->add_option("--save", of_kv.save,
+                     "Write every operation of every run into this folder, a CSV file for each "
+                     "run, as the work's benchmark did")
+        ->type_name("FOLDER");
     command->callback([=, &chosen] {
-        chosen = [options, get_percent] { return run_kv(*options, *get_percent); };
+        for (std::vector<std::size_t>* const each : {&chosen_kv->crowds, &chosen_kv->shown}) {
+            std::sort(each->begin(), each->end());
+            each->erase(std::unique(each->begin(), each->end()), each->end());
+        }
+        if (chosen_kv->shown.size() > 26) {
+            throw CLI::ValidationError{"--shown takes 26 numbers at most",
+                                       CLI::ExitCodes::ValidationError};
+        }
+        chosen = [options, chosen_kv] { return run_kv(*options, *chosen_kv); };
     });
 }
 

@@ -68,6 +68,39 @@ void add_posting(CLI::App& command, message::PostingHabits& posting) {
         "Small messages do not travel within their work requests");
 }
 
+// Options of both as work 002's programs have them (appendix A.1): -r, -p, -v, -d.
+
+template <class Choose>
+void add_rdma(CLI::App& command, Choose choose) {
+    add_choice(
+        command, "-r,--rdma", {"rc", "uc", "ud"}, "As --transport",
+        [choose](const std::string& word) { choose(connect::parse_transport(word).value()); });
+}
+
+/// 0: none was given.
+std::shared_ptr<std::uint16_t> add_port(CLI::App& command, const char* help) {
+    auto port = std::make_shared<std::uint16_t>(0);
+    command.add_option("-p,--port", *port, help)->transform(whole_between(1, 65535));
+    return port;
+}
+
+/// To an address that is a host alone, or none: then it is this host's.
+void give_port(std::string& address, std::uint16_t port) {
+    if (address.empty()) address = "127.0.0.1";
+    if (address.find(':') != std::string::npos) {
+        throw CLI::ValidationError{"--port is for a server that is given as a host alone",
+                                   CLI::ExitCodes::ValidationError};
+    }
+    address += ":" + std::to_string(port);
+}
+
+void add_log_levels(CLI::App& command) {
+    command.add_flag_callback(
+        "--verbose,-v", [] { base::set_log_level(base::LogLevel::info); }, "As MILLRACE_LOG=info");
+    command.add_flag_callback(
+        "--debug,-d", [] { base::set_log_level(base::LogLevel::debug); }, "As MILLRACE_LOG=debug");
+}
+
 /// Where clients come who speak another protocol. The options that need one of the addresses.
 std::vector<const CLI::Option*> add_doors(CLI::App& command, KvServeOptions& options) {
     const auto add = [&](const char* name, std::string& address, const char* what) {
@@ -115,9 +148,12 @@ void add_serve(CLI::App& parent, Action& chosen) {
         "serve", "Serve a store that lies in memory, until SIGINT, SIGTERM or a permitted EXIT");
     auto options = std::make_shared<KvServeOptions>();
     auto permitted = std::make_shared<std::vector<std::string>>();
-    command->add_option("--listen", options->address, "host:port or unix:PATH")
-        ->type_name("ADDRESS")
-        ->capture_default_str();
+    const CLI::Option* const listen =
+        command->add_option("--listen", options->address, "host:port or unix:PATH")
+            ->type_name("ADDRESS")
+            ->capture_default_str();
+    const std::shared_ptr<std::uint16_t> port =
+        add_port(*command, "To listen on, if --listen is a host alone, or 127.0.0.1 without it");
     command
         ->add_option("--memory", options->server.store.memory_bytes,
                      "For items and their table, as in 512m or 4g")
@@ -136,6 +172,10 @@ void add_serve(CLI::App& parent, Action& chosen) {
                        word == "thesis" ? kv::TableKind::thesis : kv::TableKind::cuckoo;
                });
     add_wait(*command, options->server.messages.wait);
+    command->add_flag_callback(
+        "--blocking", [options] { options->server.messages.wait = base::WaitPolicy::blocking(); },
+        "As --wait block");
+    add_log_levels(*command);
     command
         ->add_option("--threads", options->server.threads.count,
                      "That serve, each its own clients; 1 to 256")
@@ -179,12 +219,19 @@ void add_serve(CLI::App& parent, Action& chosen) {
     const std::vector<const CLI::Option*> of_doors = add_doors(*command, *options);
     add_posting(*command, options->server.messages.tuning.posting);
     add_transports(*command, options->server.messages.transports);
+    add_rdma(*command, [options](connect::Transport transport) {
+        options->server.messages.transports = transport;
+    });
     command->add_flag_callback(
         "--trust-clients",
         [options] { options->server.messages.protection = message::Protection::trusted; },
         "They may reach each other's memory in the server; --transport ud needs that");
     add_device_and_secret(*command, options->device, options->secret_file);
     command->final_callback([=, &chosen] {
+        if (*port != 0) {
+            if (listen->count() == 0) options->address.clear();
+            give_port(options->address, *port);
+        }
         refuse_if_wrong([&] { (void)connect::Address::parse(options->address); });
         if (!options->metrics.empty()) {
             refuse_if_wrong([&] { (void)connect::Address::parse(options->metrics); });
@@ -301,9 +348,8 @@ void add_bench(CLI::App& parent, Action& chosen) {
         ->add_option("--server,-a", options->server,
                      "host:port or unix:PATH of a server; without it, one is started for this")
         ->type_name("ADDRESS");
-    auto port = std::make_shared<std::uint16_t>(0);
-    command->add_option("-p,--port", *port, "Of a server that is given as a host alone")
-        ->transform(whole_between(1, 65535));
+    const std::shared_ptr<std::uint16_t> port =
+        add_port(*command, "Of a server that is given as a host alone");
     command->add_option("--clients,-n", load.clients, "How many; each in a thread of its own")
         ->transform(whole_between(1, 4096))
         ->capture_default_str();
@@ -350,31 +396,28 @@ void add_bench(CLI::App& parent, Action& chosen) {
     command->add_flag_callback(
         "--blocking", [options] { options->load.client.wait = base::WaitPolicy::blocking(); },
         "As --wait block");
-    command->add_flag_callback(
-        "--no-save", [] {}, "Nothing is saved without --json: for those who are used to it");
-    command->add_flag_callback(
-        "--verbose,-v", [] { base::set_log_level(base::LogLevel::info); }, "As MILLRACE_LOG=info");
-    command->add_flag_callback(
-        "--debug,-d", [] { base::set_log_level(base::LogLevel::debug); }, "As MILLRACE_LOG=debug");
+    CLI::Option* const save =
+        command
+            ->add_option("--save", options->save,
+                         "Write every operation into this file, as CSV: its client, GET or SET, "
+                         "when it began and ended. Takes 16 bytes of memory for each")
+            ->type_name("FILE");
+    command
+        ->add_flag_callback(
+            "--no-save", [] {}, "Nothing is saved without --save: for those who are used to it")
+        ->excludes(save);
+    add_log_levels(*command);
     command->add_flag_callback(
         "--no-fill", [options] { options->load.fill = false; }, "Do not set every key first");
     add_transport(*command, load.client.transport);
     add_transfers(*command, load.client.requests, load.client.answers);
-    add_choice(*command, "-r,--rdma", {"rc", "uc", "ud"}, "As --transport",
-               [options](const std::string& word) {
-                   options->load.client.transport = connect::parse_transport(word).value();
-               });
+    add_rdma(*command, [options](connect::Transport transport) {
+        options->load.client.transport = transport;
+    });
     add_json(*command, options->json);
     add_device_and_secret(*command, options->device, options->secret_file);
     command->final_callback([=, &chosen] {
-        if (*port != 0) {
-            if (options->server.empty()) options->server = "127.0.0.1";
-            if (options->server.find(':') != std::string::npos) {
-                throw CLI::ValidationError{"--port is for a server that is given as a host alone",
-                                           CLI::ExitCodes::ValidationError};
-            }
-            options->server += ":" + std::to_string(*port);
-        }
+        if (*port != 0) give_port(options->server, *port);
         if (!options->server.empty()) {
             refuse_if_wrong([&] { (void)connect::Address::parse(options->server); });
         }

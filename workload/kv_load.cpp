@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <memory>
 #include <random>
 #include <span>
@@ -92,8 +93,14 @@ class Worker {
         }
     }
 
-    /// From here on it counts.
-    void begin(KvLoadResult& result) { result_ = &result; }
+    /// From here on it counts, into `result`; operations are kept as of `origin`, in ticks.
+    void begin(KvLoadResult& result, std::uint64_t origin) {
+        result_ = &result;
+        origin_ = origin;
+        if (!load_.keeps_each) return;
+        result.each.resize(1);
+        result.each.front().reserve(load_.operations / load_.clients + 1);
+    }
 
     // As workload/crowd.hpp has callers.
     bool send(std::uint64_t since) {
@@ -175,6 +182,17 @@ class Worker {
             ++result.sets;
             result.set_ns->record(ns);
         }
+        if (load_.keeps_each) [[unlikely]]
+            keep(sent, ns, result);
+    }
+    void keep(const OnItsWay& sent, std::uint64_t ns, KvLoadResult& result) const {
+        // One that was due before all had begun began then.
+        const std::uint64_t begin = sent.ticks - std::min(sent.ticks, origin_);
+        result.each.front().push_back(
+            {static_cast<std::uint64_t>(static_cast<double>(begin) * ns_per_tick_),
+             static_cast<std::uint32_t>(
+                 std::min<std::uint64_t>(ns, std::numeric_limits<std::uint32_t>::max())),
+             sent.is_get});
     }
     void check(const OnItsWay& sent, const kv::Answer& answer) const {
         const bool missed = sent.is_get && answer.result.code == kv::Code::key_error;
@@ -202,6 +220,7 @@ class Worker {
     kv::Client client_;
     std::vector<OnItsWay> on_their_way_;  ///< by id: as many as may be without an answer
     KvLoadResult* result_ = nullptr;      ///< of a run
+    std::uint64_t origin_ = 0;            ///< ... which began then, in ticks
 };
 
 void check(const KvLoad& load) {
@@ -248,12 +267,16 @@ void run_workers(const KvLoad& load, std::span<Worker* const> workers, unsigned 
     }
     const std::uint64_t share = load.operations / threads + (number < load.operations % threads);
     const auto ends = base::Deadline::at(end);
+    const std::uint64_t fast_enough = base::ticks_in(std::chrono::milliseconds{1});  // for 16
     unsigned until_look = 1;
+    std::uint64_t looked = 0;
     const auto is_over = [&](std::uint64_t sent) {
         if (load.operations != 0) return sent == share;
-        // The clock is read for each request anyway, but not asked for each.
+        // The clock is not asked for each request, where these are fast.
         if (--until_look != 0) return false;
-        until_look = 16;
+        const std::uint64_t now = base::ticks();
+        until_look = now - looked < fast_enough ? 16 : 1;
+        looked = now;
         return ends.expired();
     };
     if (load.threads != 0) {
@@ -285,12 +308,13 @@ KvLoadResult run_load(const KvLoad& load) {
     const std::string carrier = workers.front()->carrier();
     std::vector<KvLoadResult> results(load.clients);
     const unsigned threads = load.threads == 0 ? load.clients : load.threads;
+    const std::uint64_t origin = base::ticks();
     const CrowdFigures figures = run_crowd({.members = threads}, [&](CrowdMember& me) {
         const auto number = static_cast<unsigned>(me.number());
         std::vector<Worker*> mine;
         for (unsigned i = number; i < load.clients; i += threads) {
             if (load.fill) workers[i]->fill(i, load.clients);
-            workers[i]->begin(results[i]);
+            workers[i]->begin(results[i], origin);
             mine.push_back(workers[i].get());
         }
         const base::Clock::time_point start = me.begin();
@@ -306,6 +330,7 @@ KvLoadResult run_load(const KvLoad& load) {
         all.get_ns->add(*one.get_ns);
         all.set_ns->add(*one.set_ns);
         all.per_client.push_back(one.operations());
+        for (auto& kept : one.each) all.each.push_back(std::move(kept));
     }
     for (auto& worker : workers) worker->close();
     return all;

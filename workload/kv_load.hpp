@@ -34,8 +34,16 @@ struct KvLoad {
     std::size_t value_bytes = 100;
     unsigned get_percent = 95;  ///< the others set
     bool fill = true;           ///< sets every key before it begins
+    bool keeps_each = false;    ///< KvLoadResult::each: 16 bytes an operation
     message::ClientOptions client{};
     std::function<void(double part)> filled{};  ///< called now and then while it fills
+};
+
+/// One that was answered.
+struct KvOperation {
+    std::uint64_t begin_ns = 0;  ///< since the clients began
+    std::uint32_t ns = 0;        ///< until its answer; 4.29 s at most
+    bool is_get = false;
 };
 
 struct KvLoadResult {
@@ -44,7 +52,8 @@ struct KvLoadResult {
     std::uint64_t gets = 0;
     std::uint64_t hits = 0;
     std::uint64_t sets = 0;
-    std::vector<std::uint64_t> per_client;  ///< operations
+    std::vector<std::uint64_t> per_client;       ///< operations
+    std::vector<std::vector<KvOperation>> each;  ///< by client, if they are kept
     std::unique_ptr<base::Histogram> get_ns = std::make_unique<base::Histogram>();
     std::unique_ptr<base::Histogram> set_ns = std::make_unique<base::Histogram>();
 

@@ -52,6 +52,9 @@ struct StreamResult {
     double consumer_events = 0;  ///< of these, wake-ups for a producer that slept in its flush
     double producer_calls = 0;   ///< system calls
     double consumer_calls = 0;
+    // Where a producer sends without credit (studies/flow/measure_uncredited.hpp).
+    double retried = 0;  ///< sends that found no receive, and were sent again
+    double dropped = 0;  ///< ... and were lost
 
     [[nodiscard]] double items_per_second() const { return static_cast<double>(items) / seconds; }
     [[nodiscard]] double requests() const { return producer_requests + consumer_requests; }

@@ -172,6 +172,16 @@ Cores two_cores() {
                 "give it two cores (taskset, cpuset): both sides of a measurement spin"};
 }
 
+std::vector<int> cores_of_side(bool is_second) {
+    const std::vector<int> all = base::available_cores();
+    if (all.size() < 4) {
+        const Cores two = two_cores();
+        return {is_second ? two.second : two.first};
+    }
+    const auto middle = all.begin() + static_cast<std::ptrdiff_t>(all.size() / 2);
+    return is_second ? std::vector<int>{middle, all.end()} : std::vector<int>{all.begin(), middle};
+}
+
 void share_two_cores() {
     const Cores cores = two_cores();
     cpu_set_t both;

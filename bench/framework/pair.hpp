@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <functional>
 #include <utility>
+#include <vector>
 
 #include "millrace/base/clock.hpp"
 #include "millrace/base/wait.hpp"
@@ -29,6 +30,10 @@ struct Cores {
 };
 /// Throws base::Error (unsupported) if this process has a single core.
 [[nodiscard]] Cores two_cores();
+
+/// Where the threads of one side run, if a side has several: half of the processors that this
+/// process may use, or one of two_cores() where these are fewer than four. Throws as two_cores().
+[[nodiscard]] std::vector<int> cores_of_side(bool is_second);
 
 /// From here on this thread, and those that it makes, run where they like of the two.
 void share_two_cores();

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <memory>
 #include <random>
 #include <utility>
@@ -15,11 +16,13 @@
 #include "bench/framework/payload.hpp"
 #include "bench/peers/memcached.hpp"
 #include "millrace/base/histogram.hpp"
+#include "millrace/base/placement.hpp"
 #include "millrace/kv/client.hpp"
 #include "millrace/kv/server.hpp"
 #include "own_server.hpp"
 #include "workload/crowd.hpp"
 #include "workload/kv_load.hpp"
+#include "workload/kv_operations.hpp"
 
 namespace millrace::bench {
 namespace {
@@ -63,6 +66,8 @@ workload::KvLoad load_of(const CrowdCase& chosen) {
     workload::KvLoad load;
     load.clients = chosen.clients;
     load.duration = chosen.duration;
+    load.operations = chosen.operations;
+    load.keeps_each = !chosen.save.empty();
     load.keys = chosen.keys;
     load.value_bytes = chosen.value_bytes;
     load.get_percent = chosen.get_percent;
@@ -77,16 +82,25 @@ workload::KvLoad load_of(const CrowdCase& chosen) {
     return load;
 }
 
+/// For so many operations as slow as one a millisecond, or for the case's time.
+std::chrono::seconds patience_for(const CrowdCase& chosen) {
+    return std::chrono::seconds{60} + std::chrono::seconds{chosen.operations / 1000};
+}
+
 }  // namespace
 
 CrowdResult measure_crowd(const CrowdCase& chosen) {
+    const std::vector<int> of_clients = cores_of_side(false);
+    const std::vector<int> of_server = cores_of_side(true);
+    const bool has_several = chosen.server_threads > 1;
     const EnvironmentScope mode{"MILLRACE_SOFT_MODE", chosen.mode};
     const EnvironmentScope device{"MILLRACE_DEVICE", "soft0"};
     const EnvironmentScope carrier{"MILLRACE_CARRIER", chosen.carrier};
     CrowdResult result;
     run_pair(
-        {.deadline = std::chrono::seconds{60}},
+        {.deadline = patience_for(chosen)},
         [&](Pair& pair) {
+            if (has_several) base::bind_this_thread(of_clients);
             workload::KvLoad load = load_of(chosen);
             load.server = address_of_first(pair);
             const std::uint64_t before = context_switches();
@@ -102,12 +116,16 @@ CrowdResult measure_crowd(const CrowdCase& chosen) {
             require(ending.exit(patience()).ok(), "the end");
             (void)ending.close(patience());
             pair.meet();
-            result.switches = static_cast<double>(switches + pair.value(1)) /
-                              static_cast<double>(done.operations());
+            const auto operations = static_cast<double>(done.operations());
+            result.client_switches = static_cast<double>(switches) / operations;
+            result.server_switches = static_cast<double>(pair.value(1)) / operations;
+            if (!chosen.save.empty()) workload::write_operations(done, chosen.save);
             return 0.0;
         },
         [&](Pair& pair) {
+            if (has_several) base::bind_this_thread(of_server);
             kv::ServerOptions options;
+            options.threads.count = chosen.server_threads;
             options.store.table = chosen.table;
             options.messages.wait = chosen.wait;
             options.messages.transports = chosen.transport;
@@ -122,7 +140,8 @@ CrowdResult measure_crowd(const CrowdCase& chosen) {
             pair.set_value(0, server.address().port());
             pair.meet();
             const std::uint64_t before = context_switches();
-            (void)server.serve(base::Deadline::after(std::chrono::seconds{50}));
+            (void)server.serve(
+                base::Deadline::after(patience_for(chosen) - std::chrono::seconds{10}));
             (void)server.close(patience());
             pair.set_value(1, context_switches() - before);
             pair.meet();

@@ -25,10 +25,16 @@ struct CrowdCase {
     message::Transfer requests = message::Transfer::write;
     message::Transfer answers = message::Transfer::write;
     kv::TableKind table = kv::TableKind::cuckoo;
+    /// Of the server. More than one, and clients, run where they like within half of the processors
+    /// each; with two processors that is one.
+    unsigned server_threads = 1;
     std::size_t value_bytes = 256;
     std::uint64_t keys = 10'000;
     unsigned get_percent = 95;
     std::chrono::nanoseconds duration = std::chrono::milliseconds{250};
+    std::uint64_t operations = 0;  ///< of all clients, in place of the duration; 0: by time
+    /// Where each operation of the run is written (workload::write_operations); empty: nowhere.
+    std::string save{};
     /// Of all clients together; latencies count from when a request was due (workload/pace.hpp). 0:
     /// each asks again as soon as it has its answer.
     double offered_per_second = 0;
@@ -46,8 +52,9 @@ struct CrowdResult {
     /// Of latencies; of all clients together. By it the quantities above are computed.
     std::shared_ptr<const base::Histogram> latencies{};
     double least_to_mean = 0;  ///< operations of the client that was served least, to the mean
-    /// Context switches of both processes, per operation; those of connecting included.
-    double switches = 0;
+    /// Context switches of each process, per operation; those of connecting included.
+    double server_switches = 0;
+    double client_switches = 0;
 
     /// What so many thousandths of all latencies do not exceed.
     [[nodiscard]] double quantile_us(std::size_t thousandths) const;

@@ -72,6 +72,39 @@ double calls_of_threads(std::size_t threads) {
         });
 }
 
+CrowdOfCalls calls_of_crowd(const CrowdSetting& setting) {
+    const ModeOfRun chosen{setting.mode};
+    constexpr auto span = 300ms;
+    CrowdOfCalls made;
+    (void)run_pair(
+        {.deadline = longest},
+        [&](Pair& pair) {
+            const connect::Address address = address_of_first(pair);
+            using Kind = workload::CrowdOptions::Kind;
+            const workload::CrowdFigures figures = workload::run_crowd(
+                {.members = setting.clients,
+                 .kind = setting.processes ? Kind::processes : Kind::threads},
+                [&](workload::CrowdMember& me) {
+                    Client client =
+                        Client::connect(address, {.window = 1}, base::Deadline::after(20s));
+                    workload::call_in_turn(me, {.warm_up = 50ms, .duration = span},
+                                           [&client, number = std::uint64_t{0}]() mutable {
+                                               call_once(client, ++number);
+                                           });
+                });
+            made.per_second =
+                static_cast<double>(figures.calls()) / std::chrono::duration<double>(span).count();
+            made.mean_us = figures.ns->mean() / 1e3;
+            made.p99_us = static_cast<double>(figures.ns->quantile(0.99)) / 1e3;
+            return made.per_second;
+        },
+        [&](Pair& pair) {
+            Server server = listen(pair, setting.polling, {}, setting.clients);
+            serve_all(server, echo);
+        });
+    return made;
+}
+
 double echoes_of_pairs(std::size_t pairs, const std::string& mode, const base::WaitPolicy& wait) {
     const ModeOfRun chosen{mode};
     message::ChannelOptions options;

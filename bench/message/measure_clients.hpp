@@ -16,6 +16,21 @@ namespace millrace::bench {
 /// a time. They and the server's thread share two cores.
 double calls_of_threads(std::size_t threads);
 
+struct CrowdSetting {
+    message::Polling polling = message::Polling::flag;
+    std::size_t clients = 16;
+    bool processes = false;  ///< each client in a process of its own; else in a thread
+    std::string mode{};      ///< of the soft device; empty: as the environment says
+};
+struct CrowdOfCalls {
+    double per_second = 0;
+    double mean_us = 0;  ///< of the same calls
+    double p99_us = 0;
+};
+/// Calls of 64 bytes, each client with one at a time; all of them on one core, the server's thread
+/// on another.
+CrowdOfCalls calls_of_crowd(const CrowdSetting& setting);
+
 /// Echoes of 64 bytes a second of so many channels, whose ends are a thread each and share two
 /// cores. `mode`: the soft device's. `wait`: of both.
 double echoes_of_pairs(std::size_t pairs, const std::string& mode,

@@ -4,6 +4,10 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -37,6 +41,41 @@ double median_rate(Part&& part) {
     return quantile(std::move(rates), 0.5);
 }
 
+constexpr std::uint32_t no_offset = ~std::uint32_t{0};
+
+/// The first offset that tells of a message; `count` if there is none.
+std::size_t first_offset(const std::uint32_t* offsets, std::size_t count) noexcept {
+    std::size_t i = 0;
+    while (i != count && static_cast<const volatile std::uint32_t&>(offsets[i]) == no_offset) ++i;
+    return i;
+}
+
+#if defined(__x86_64__)
+std::size_t first_offset_sse2(const std::uint32_t* offsets, std::size_t count) noexcept {
+    const __m128i nothing = _mm_set1_epi32(-1);
+    std::size_t i = 0;
+    for (; i + 4 <= count; i += 4) {
+        const auto here = _mm_loadu_si128(reinterpret_cast<const __m128i*>(offsets + i));
+        if (_mm_movemask_epi8(_mm_cmpeq_epi32(nothing, here)) != 0xffff) break;
+    }
+    return i + first_offset(offsets + i, count - i);
+}
+
+[[gnu::target("avx2")]] std::size_t first_offset_avx2(const std::uint32_t* offsets,
+                                                      std::size_t count) noexcept {
+    const __m256i nothing = _mm256_set1_epi32(-1);
+    std::size_t i = 0;
+    for (; i + 8 <= count; i += 8) {
+        const auto here = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(offsets + i));
+        if (_mm256_movemask_epi8(_mm256_cmpeq_epi32(nothing, here)) != -1) break;
+    }
+    return i + first_offset(offsets + i, count - i);
+}
+#else
+constexpr auto first_offset_sse2 = first_offset;
+constexpr auto first_offset_avx2 = first_offset;
+#endif
+
 }  // namespace
 
 std::size_t clients_allowed(std::size_t wanted) {
@@ -60,33 +99,34 @@ double scan_of_empty(message::ScanKernel kernel, std::size_t count) {
     });
 }
 
-double scan_of_empty_offsets(bool vectors, std::size_t count) {
-    using Offsets [[gnu::vector_size(16)]] = std::uint32_t;
-    constexpr std::size_t width = sizeof(Offsets) / sizeof(std::uint32_t);
-    constexpr std::uint32_t empty = ~std::uint32_t{0};
+std::string_view name_of(OffsetScan scan) noexcept {
+    switch (scan) {
+        case OffsetScan::scalar: return "scalar";
+        case OffsetScan::sse2: return "sse2";
+        case OffsetScan::avx2: return "avx2";
+    }
+    return "unknown";
+}
+
+bool is_available(OffsetScan scan) noexcept {
+    switch (scan) {
+        case OffsetScan::scalar: return true;
+        case OffsetScan::sse2: return message::is_available(message::ScanKernel::sse2);
+        case OffsetScan::avx2: return message::is_available(message::ScanKernel::avx2);
+    }
+    return false;
+}
+
+double scan_of_empty_offsets(OffsetScan scan, std::size_t count) {
+    require(is_available(scan), "a scan that this processor has");
+    const auto look = scan == OffsetScan::scalar ? first_offset
+                      : scan == OffsetScan::sse2 ? first_offset_sse2
+                                                 : first_offset_avx2;
     return run_alone([&] {
-        std::vector<std::uint32_t> offsets(count + width, empty);
-        const auto one_by_one = [&] {
-            std::size_t i = 0;
-            while (i != count && *static_cast<volatile std::uint32_t*>(&offsets[i]) == empty) ++i;
-            return i;
-        };
-        const auto several = [&] {
-            std::size_t i = 0;
-            for (; i + width <= count; i += width) {
-                Offsets here;
-                std::memcpy(&here, &offsets[i], sizeof here);
-                const auto equal = here == empty;
-                std::uint64_t halves[2];
-                std::memcpy(halves, &equal, sizeof halves);
-                if ((halves[0] & halves[1]) != ~std::uint64_t{0}) break;
-            }
-            while (i != count && offsets[i] == empty) ++i;
-            return i;
-        };
+        const std::vector<std::uint32_t> offsets(count, no_offset);
         return median_step(Windows{20'000'000 / count + 1000}, [&](std::uint64_t) {
             keep(offsets.data());
-            require((vectors ? several() : one_by_one()) == count, "nothing");
+            require(look(offsets.data(), count) == count, "nothing");
         });
     });
 }
@@ -127,7 +167,7 @@ double call_of_one(const CallSetting& setting) {
             return ns;
         },
         [&](Pair& pair) {
-            Server server = listen(pair, setting.polling, setting.ways, count);
+            Server server = listen(pair, setting.polling, setting.ways, count, setting.scan);
             if (setting.zero_copy) {
                 serve_all(server, [](message::Request& request) {
                     (void)request.answer(request.payload());

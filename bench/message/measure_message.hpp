@@ -2,9 +2,12 @@
 // clients, each side a process pinned to a core of its own; the same over sockets; scans.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
 
 #include "millrace/connect/transport.hpp"
 #include "millrace/message/detail/mailbox_scan.hpp"
@@ -15,9 +18,19 @@ namespace millrace::bench {
 
 /// Nanoseconds that one scan of so many empty mailboxes takes.
 double scan_of_empty(message::ScanKernel kernel, std::size_t count);
-/// The same of offsets of 4 bytes, as listings A.5 to A.8 of work 001: one by one, or in vectors of
-/// 16 bytes, as far as the processor compares such.
-double scan_of_empty_offsets(bool vectors, std::size_t count);
+/// How offsets of 4 bytes are looked at.
+enum class OffsetScan : std::uint8_t {
+    scalar,  ///< one by one, as listing A.6 of work 001
+    sse2,    ///< 16 bytes at a time, as listing A.7
+    avx2,    ///< 32, as listing A.8, which the work could not measure
+};
+inline constexpr std::array every_offset_scan{OffsetScan::scalar, OffsetScan::sse2,
+                                              OffsetScan::avx2};
+[[nodiscard]] std::string_view name_of(OffsetScan scan) noexcept;
+/// True if this build has it, and this processor can run it.
+[[nodiscard]] bool is_available(OffsetScan scan) noexcept;
+/// The same of so many offsets that tell of nothing. Precondition: is_available.
+double scan_of_empty_offsets(OffsetScan scan, std::size_t count);
 
 /// How requests and answers travel.
 struct Ways {
@@ -40,6 +53,7 @@ struct CallSetting {
     bool zero_copy = true;      ///< at both ends
     std::uint64_t calls = 20'000;
     std::string mode{};  ///< of the soft device; empty: as the environment says
+    std::optional<message::ScanKernel> scan{};  ///< the server's; not given: the fastest
 };
 /// Nanoseconds of a call, the median window.
 double call_of_one(const CallSetting& setting);

@@ -50,8 +50,10 @@ inline connect::Address unix_address(std::uint64_t process) {
     return connect::Address::parse("unix:@millrace-bench-server-" + std::to_string(process));
 }
 
-inline Server listen(Pair& pair, message::Polling polling, const Ways& ways, std::size_t clients) {
+inline Server listen(Pair& pair, message::Polling polling, const Ways& ways, std::size_t clients,
+                     std::optional<message::ScanKernel> scan = {}) {
     message::ServerOptions options;
+    options.tuning.scan = scan;
     options.polling = polling;
     options.tuning.receives = ways.receives;
     options.transports = ways.transport;

@@ -21,8 +21,14 @@ struct RpcCase {
     std::size_t requesters = 1;
     std::size_t window = 1;      ///< requests that each has on its way; of threads
     std::size_t responders = 1;  ///< of which each request goes to one by chance
-    /// Each requester is a thread; else one thread drives all of them.
+    /// Each requester is a thread; else one thread drives all of them. Threads of a side run where
+    /// they like of its processors (cores_of_side).
     bool threads = false;
+    /// Each dispatcher is a thread of its own also where one thread drives all requesters; else
+    /// that one takes their turns.
+    bool dispatcher_threads = false;
+    /// Each responder is a thread; else one thread serves all of them.
+    bool responder_threads = false;
     /// Requesters that share one connection to each responder by a dispatcher; 0: each has its own.
     std::size_t per_dispatcher = 0;
     /// Percent of the requesters that do not ask, and take their turn later.
@@ -51,6 +57,12 @@ struct RpcResult {
     double requester_cycles_per_byte = 0;
     double responder_cycles_per_byte = 0;
     double responder_cycles_per_message = 0;
+    /// The same with those rounds: all cycles of a thread, which always polls.
+    double requester_all_cycles_per_byte = 0;
+    double responder_all_cycles_per_byte = 0;
+    double responder_all_cycles_per_message = 0;
+    /// Of a look at all mailboxes, or at the shared queue, that finds nothing; of one responder.
+    double responder_cycles_per_vain_look = 0;
     /// Of the mailboxes that a responder looked at in rounds that found some request.
     double empty_percent = 0;
 };

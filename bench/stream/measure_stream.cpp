@@ -4,12 +4,14 @@
 #include <bit>
 #include <cstring>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "bench/framework/environment_scope.hpp"
 #include "bench/framework/meeting.hpp"
 #include "bench/framework/pair.hpp"
 #include "bench/framework/payload.hpp"
+#include "bench/framework/statistics.hpp"
 #include "bench/framework/windows.hpp"
 #include "millrace/stream/buffer.hpp"
 #include "millrace/stream/socket.hpp"
@@ -21,11 +23,12 @@ namespace {
 using base::Status;
 
 /// Values that the sides leave for each other.
-enum Left : int { sender_cpu, sender_direct, sender_bytes };
+enum Left : int { sender_cpu, sender_direct, sender_direct_transfers, sender_bytes };
 
 stream::SocketOptions options_of(const StreamCase& chosen) {
     stream::SocketOptions options;
     options.mode = chosen.mode;
+    options.tuning.protocol = chosen.protocol;
     options.ring_bytes = chosen.ring_bytes;
     return options;
 }
@@ -153,8 +156,11 @@ struct Received {
     std::uint64_t bytes = 0;  ///< after the warm-up
     double ns = 0;
     std::uint64_t all_bytes = 0;
-    double cpu_seconds = 0;  ///< of both processes, for all of them
+    double all_ns = 0;              ///< from when both were ready
+    double sender_cpu_seconds = 0;  ///< for all of them
+    double receiver_cpu_seconds = 0;
     double percent_direct = 0;
+    double percent_direct_transfers = 0;
 };
 
 Received receive_all(Pair& pair, const StreamCase& chosen, Places& places,
@@ -171,12 +177,14 @@ Received receive_all(Pair& pair, const StreamCase& chosen, Places& places,
     pair.meet();
     const double cpu = workload::cpu_time().all();
     const auto deadline = patience();
+    const auto ready = base::Clock::now();
     const auto counts_from =
-        base::Clock::now() + std::chrono::nanoseconds{static_cast<long>(chosen.seconds / 5 * 1e9)};
+        ready + std::chrono::nanoseconds{static_cast<long>(chosen.seconds / 5 * 1e9)};
     std::optional<base::Clock::time_point> start;
     auto end = base::Clock::now();
     std::uint64_t position = 0;
     std::uint64_t counted_from = 0;
+    std::vector<Arrived> arrivals;
     while (true) {
         stream::Completion done;
         require(socket.wait(done, deadline), "a completion");
@@ -189,6 +197,7 @@ Received receive_all(Pair& pair, const StreamCase& chosen, Places& places,
         require(places.receive(socket, begun, flags), "a receive");
         ++begun;
         end = base::Clock::now();
+        if (chosen.window.count() != 0) arrivals.push_back({end, position});
         if (!start && end >= counts_from) {
             start = end;
             counted_from = position;
@@ -197,13 +206,22 @@ Received receive_all(Pair& pair, const StreamCase& chosen, Places& places,
     require(start.has_value() && end > *start, "a stream that lasts");
     const double own_cpu = workload::cpu_time().all() - cpu;
     pair.meet();
-    const double both = own_cpu + std::bit_cast<double>(pair.value(sender_cpu));
     require_intact(position == pair.value(sender_bytes), "the length of a stream");
-    return {.bytes = position - counted_from,
-            .ns = static_cast<double>((end - *start).count()),
-            .all_bytes = position,
-            .cpu_seconds = both,
-            .percent_direct = std::bit_cast<double>(pair.value(sender_direct))};
+    Received received{
+        .bytes = position - counted_from,
+        .ns = static_cast<double>((end - *start).count()),
+        .all_bytes = position,
+        .all_ns = static_cast<double>((end - ready).count()),
+        .sender_cpu_seconds = std::bit_cast<double>(pair.value(sender_cpu)),
+        .receiver_cpu_seconds = own_cpu,
+        .percent_direct = std::bit_cast<double>(pair.value(sender_direct)),
+        .percent_direct_transfers = std::bit_cast<double>(pair.value(sender_direct_transfers))};
+    if (chosen.window.count() != 0) {
+        const double rate = rate_over(arrivals, counts_from, chosen.window);
+        require(rate > 0, "a stream that lasts longer than a window");
+        received.ns = static_cast<double>(received.bytes) * 1e9 / rate;
+    }
+    return received;
 }
 
 void send_all(Pair& pair, const StreamCase& chosen, Places& places, std::uint64_t first = 0) {
@@ -230,7 +248,12 @@ void send_all(Pair& pair, const StreamCase& chosen, Places& places, std::uint64_
         ++ended;
     }
     socket.shut_down();
-    pair.set_value(sender_direct, std::bit_cast<std::uint64_t>(socket.stats().percent_direct()));
+    const stream::SocketStats sent = socket.stats();
+    pair.set_value(sender_direct, std::bit_cast<std::uint64_t>(sent.percent_direct()));
+    const std::uint64_t transfers = sent.direct_transfers + sent.indirect_transfers;
+    pair.set_value(sender_direct_transfers,
+                   std::bit_cast<std::uint64_t>(100 * static_cast<double>(sent.direct_transfers) /
+                                                static_cast<double>(transfers)));
     pair.set_value(sender_bytes, begun * chosen.bytes);
     pair.set_value(sender_cpu, std::bit_cast<std::uint64_t>(workload::cpu_time().all() - cpu));
     pair.meet();
@@ -240,20 +263,44 @@ void send_all(Pair& pair, const StreamCase& chosen, Places& places, std::uint64_
 StreamFlow flow_of(std::span<const Received> streams) {
     Received sum;
     double direct_bytes = 0;
+    double direct_transfers = 0;
     for (const Received& each : streams) {
         sum.bytes += each.bytes;
         sum.ns += each.ns;
         sum.all_bytes += each.all_bytes;
-        sum.cpu_seconds += each.cpu_seconds;
-        direct_bytes += each.percent_direct * static_cast<double>(each.all_bytes);
+        sum.all_ns += each.all_ns;
+        sum.sender_cpu_seconds += each.sender_cpu_seconds;
+        sum.receiver_cpu_seconds += each.receiver_cpu_seconds;
+        const auto bytes = static_cast<double>(each.all_bytes);
+        direct_bytes += each.percent_direct * bytes;
+        direct_transfers += each.percent_direct_transfers * bytes;
     }
     const auto all_bytes = static_cast<double>(sum.all_bytes);
+    const double percent_of_time = 1e9 * 100 / sum.all_ns;
     return {.bytes_per_second = static_cast<double>(sum.bytes) * 1e9 / sum.ns,
             .percent_direct = direct_bytes / all_bytes,
-            .cpu_seconds_per_gigabyte = sum.cpu_seconds / (all_bytes / 1e9)};
+            .percent_direct_transfers = direct_transfers / all_bytes,
+            .cpu_seconds_per_gigabyte =
+                (sum.sender_cpu_seconds + sum.receiver_cpu_seconds) / (all_bytes / 1e9),
+            .sender_cpu_percent = sum.sender_cpu_seconds * percent_of_time,
+            .receiver_cpu_percent = sum.receiver_cpu_seconds * percent_of_time};
 }
 
 }  // namespace
+
+double rate_over(std::span<const Arrived> arrivals, base::Clock::time_point first,
+                 std::chrono::nanoseconds window) {
+    std::vector<double> rates;
+    std::size_t end = 0;  // the last one that is within the window
+    for (const Arrived& begin : arrivals) {
+        if (begin.when < first) continue;
+        if (arrivals.back().when - begin.when <= window) break;
+        while (arrivals[end + 1].when - begin.when <= window) ++end;
+        rates.push_back(static_cast<double>(arrivals[end].bytes - begin.bytes) * 1e9 /
+                        static_cast<double>(window.count()));
+    }
+    return rates.empty() ? 0 : quantile(std::move(rates), 0.5);
+}
 
 StreamFlow measure_stream(const StreamCase& chosen) {
     const EnvironmentScope mode{"MILLRACE_SOFT_MODE", chosen.device_mode};

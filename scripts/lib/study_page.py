@@ -1,4 +1,4 @@
-"""What scripts/kv-figures and scripts/rpc-figures share: a run of `millrace bench STUDY`, and a page
+"""What scripts/kv-figures and its neighbours share: a run of `millrace bench STUDY`, and a page
 of docs/ whose tables and plots between marks are of one run.
 
 What stands between "<!-- bench STUDY: NAME -->" and "<!-- end -->" is rewritten; what a run has no
@@ -27,7 +27,8 @@ class Run:
         for figure in self.document["figures"]:
             for series in figure["series"]:
                 for point in series["points"]:
-                    key = (figure["id"], figure["mode"], series["label"], point["x"])
+                    x = point["x"] if "x" in point else point["item_bytes"]
+                    key = (figure["id"], figure["mode"], series["label"], x)
                     self.values[key] = point["median"]
 
     def modes(self):
@@ -45,6 +46,11 @@ class Run:
                 if (one, its, name) == (figure, mode, label)}
 
 
+def disagreements_first(findings):
+    """Of a run's document; within a verdict in their order."""
+    return sorted(findings, key=lambda one: ("differs", "stronger", "agrees").index(one["verdict"]))
+
+
 def table(head, rows):
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows])
@@ -52,24 +58,26 @@ def table(head, rows):
 
 class Page:
     """`tables`: by the name of its mark, what makes it of a run (None: not of this one).
-    `plots`: figures of mode fast that the mark "plots" has."""
+    `plots`: figures that the mark "plots" has: of mode fast, or with their mode."""
 
-    def __init__(self, study, document, tables, plots, tell=lambda run: None):
+    def __init__(self, study, document, tables, plots, tell=lambda run: None, words=None):
         self.study = study
+        self.words = words or [study]  # of `millrace bench`
         self.document = os.path.join(DOCS, document)
         self.tables = {**tables, "plots": self.plot_lines}
-        self.plots = plots
+        self.plots = [(one, FAST) if isinstance(one, str) else one for one in plots]
         self.tell = tell
 
-    def file_name(self, figure):
-        return re.sub(r"[^a-z0-9.]+", "-", f"{self.study}-{figure}-{FAST}".lower()) + ".svg"
+    def file_name(self, figure, mode):
+        return re.sub(r"[^a-z0-9.]+", "-", f"{self.study}-{figure}-{mode}".lower()) + ".svg"
 
     def plot_lines(self, run):
-        if any(not run.labels(one) for one in self.plots):
+        if not self.plots or any(not run.labels(*one) for one in self.plots):
             return None
         titles = {one["id"]: one["title"] for one in run.document["figures"]}
         figures = os.path.relpath(os.path.join(DOCS, "figures"), os.path.dirname(self.document))
-        return "\n".join(f"![{titles[one]}]({figures}/{self.file_name(one)})" for one in self.plots)
+        return "\n".join(f"![{titles[figure]}]({figures}/{self.file_name(figure, mode)})"
+                         for figure, mode in self.plots)
 
     def draw(self, path):
         """False: they cannot be drawn here."""
@@ -86,7 +94,7 @@ class Page:
                       f"needed (Debian: python3-matplotlib)\n{made.stderr}", file=sys.stderr)
                 return False
             for one in self.plots:
-                shutil.copy(f"{folder}/{self.file_name(one)}", os.path.join(DOCS, "figures"))
+                shutil.copy(f"{folder}/{self.file_name(*one)}", os.path.join(DOCS, "figures"))
         return True
 
     def renew(self, path, check):
@@ -101,7 +109,7 @@ class Page:
             made = self.tables[match.group(2)](run)
             return match.group(0) if made is None else f"{match.group(1)}\n{made}\n{match.group(4)}"
 
-        mark = rf"(<!-- bench {self.study}: (\w+) -->)\n(.*?)\n(<!-- end -->)"
+        mark = rf"(<!-- bench {self.study}: (\w+) -->)\n(|.*?\n)(<!-- end -->)"
         after = re.sub(mark, renewed, before, flags=re.S)
         print(f"load {run.document['load']}; {run.document['repeats']} runs; "
               f"{run.document['seconds'] / 60:.1f} min; {len(run.values):,} points; "
@@ -113,15 +121,29 @@ class Page:
             file.write(after)
 
     def main(self, arguments, usage):
-        if arguments and arguments[0] == "--run" and len(arguments) <= 2:
-            build = arguments[1] if len(arguments) == 2 else os.path.join(SCRIPTS, "../build/release")
-            with tempfile.TemporaryDirectory() as folder:
-                path = f"{folder}/{self.study}.json"
-                subprocess.run([f"{build}/bin/millrace", "bench", self.study, "--json", path],
-                               check=True)
-                self.renew(path, False)
-            return
-        files = [one for one in arguments if one != "--check"]
-        if len(files) != 1 or files[0].startswith("-"):
-            sys.exit(usage)
-        self.renew(files[0], "--check" in arguments)
+        main([self], arguments, usage)
+
+    def measure(self, build):
+        with tempfile.TemporaryDirectory() as folder:
+            path = f"{folder}/{self.study}.json"
+            subprocess.run([f"{build}/bin/millrace", "bench", *self.words, "--json", path],
+                           check=True)
+            self.renew(path, False)
+
+
+def main(pages, arguments, usage):
+    """`pages`: of one script; a file's study says whose it is."""
+    if arguments and arguments[0] == "--run" and len(arguments) <= 2:
+        build = arguments[1] if len(arguments) == 2 else os.path.join(SCRIPTS, "../build/release")
+        for page in pages:
+            page.measure(build)
+        return
+    files = [one for one in arguments if one != "--check"]
+    if len(files) != 1 or files[0].startswith("-"):
+        sys.exit(usage)
+    study = Run(files[0]).document["study"]
+    page = next((one for one in pages if one.study == study), None)
+    if page is None:
+        sys.exit(f"{files[0]} is of millrace bench {study}; here belong "
+                 f"{', '.join(one.study for one in pages)}")
+    page.renew(files[0], "--check" in arguments)

@@ -64,13 +64,19 @@ void tell_chosen_port(const connect::Address& asked, const connect::Address& add
               address.to_string());
 }
 
-Connection connect_link(const connect::Address& address, Options& options, ring::Design design,
-                        const ItemFacts& item, const base::Deadline& deadline) {
+connect::LinkOptions connecting_options(Options& options, ring::Design design,
+                                        const ItemFacts& item) {
     ring::check(options.ring, item, design);
     connect::LinkOptions link = link_options(options);
     link.if_nobody_listens =
         "or the queue has its other end already: listen() takes one peer and then no more (a "
         "flow::Listener takes any number, each for a queue of its own)";
+    return link;
+}
+
+Connection connect_link(const connect::Address& address, Options& options, ring::Design design,
+                        const ItemFacts& item, const base::Deadline& deadline) {
+    connect::LinkOptions link = connecting_options(options, design, item);
     return {options.endpoint, connect::connect(address, std::move(link), deadline)};
 }
 
@@ -189,8 +195,13 @@ std::string data_cost(ring::Design design, const ring::Terms& terms, const Carri
             terms.chunk_bytes, terms.receive_pool);
     }
     if (design.data == DataFlow::pull) {
-        return "1 READ by the consumer for all items that are there to be pulled (2 where they "
-               "wrap); the producer's memory is read, it posts nothing";
+        const bool is_moved =
+            design.mover == ring::Mover::active && design.space != ring::SpaceNotification::push2;
+        return fmt::format(
+            "1 READ by {} for all items that are there to be pulled (2 where they wrap); the "
+            "producer's memory is read, it posts nothing",
+            is_moved ? "the mover of the consumer's process, whether items are taken or not,"
+                     : "the consumer");
     }
     if (design.transfer == ring::TransferNotification::immediate) {
         return fmt::format(

@@ -44,6 +44,9 @@ static_assert(sizeof(SharedFacts) == 104);
 /// After the goodbye's position, where the consumer has given a producer up.
 inline constexpr std::uint64_t shared_expelled = 1;
 
+/// Their own, or else the one that all share.
+[[nodiscard]] SharedOptions with_endpoint(SharedOptions options);
+/// Of options that have one.
 [[nodiscard]] connect::LinkOptions shared_link_options(const SharedOptions& options);
 inline constexpr const char* shared_attempt = "set up a shared ring";
 

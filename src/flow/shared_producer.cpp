@@ -35,7 +35,7 @@ SharedOptions of_domain(const connect::Link& link, SharedOptions chosen) {
 }  // namespace
 
 SharedProducerEnd::State::State(const ItemFacts& item, connect::Link connected,
-                                SharedOptions chosen, const Deadline& deadline)
+                                SharedOptions chosen)
     : options{of_domain(connected, std::move(chosen))},
       size{item.size},
       alignment{item.alignment},
@@ -55,8 +55,7 @@ SharedProducerEnd::State::State(const ItemFacts& item, connect::Link connected,
                            .page_rkey = page_memory.remote().rkey,
                            .far_fences = end::can_make_far_fences(link) ? 1U : 0U,
                            .label = options.label};
-    const auto theirs = link.exchange(connect::bytes_of(mine), deadline);
-    meet(connect::facts_in<SharedFacts>(theirs, shared_attempt, link.peer_name()));
+    link.say(connect::bytes_of(mine));
 }
 
 void SharedProducerEnd::State::meet(const SharedFacts& peer) {
@@ -132,6 +131,43 @@ Status SharedProducerEnd::State::flush(const Deadline& deadline) {
     return look_now();
 }
 
+// ---- connecting
+
+SharedConnector::SharedConnector(const ItemFacts& item, const connect::Address& address,
+                                 SharedOptions options)
+    : item_{item},
+      options_{with_endpoint(std::move(options))},
+      connector_{address, shared_link_options(options_)} {}
+SharedConnector::SharedConnector(SharedConnector&&) noexcept = default;
+SharedConnector& SharedConnector::operator=(SharedConnector&&) noexcept = default;
+SharedConnector::~SharedConnector() = default;
+
+void SharedConnector::begin(connect::Link link) {
+    state_ = std::make_unique<SharedProducerEnd::State>(item_, std::move(link), options_);
+}
+
+SharedProducerEnd SharedConnector::finish(std::span<const std::byte> theirs) {
+    state_->meet(
+        connect::facts_in<SharedFacts>(theirs, shared_attempt, state_->end.link().peer_name()));
+    return SharedProducerEnd{std::move(state_)};
+}
+
+std::optional<SharedProducerEnd> SharedConnector::try_connect() {
+    if (state_ == nullptr) {
+        std::optional<connect::Link> link = connector_.try_connect();
+        if (!link.has_value()) return std::nullopt;
+        begin(std::move(*link));
+    }
+    const auto theirs = state_->end.link().heard();
+    if (!theirs.has_value()) return std::nullopt;
+    return finish(*theirs);
+}
+
+SharedProducerEnd SharedConnector::wait(const Deadline& deadline) {
+    if (state_ == nullptr) begin(connector_.wait(deadline));
+    return finish(state_->end.link().hear(deadline));
+}
+
 // ---- the calls
 
 SharedProducerEnd::SharedProducerEnd(std::unique_ptr<State> state) noexcept
@@ -142,10 +178,7 @@ SharedProducerEnd::~SharedProducerEnd() = default;
 
 SharedProducerEnd SharedProducerEnd::connect(const ItemFacts& item, const connect::Address& address,
                                              SharedOptions options, const Deadline& deadline) {
-    if (options.endpoint == nullptr) options.endpoint = connect::Endpoint::shared();
-    connect::Link link = connect::connect(address, shared_link_options(options), deadline);
-    return SharedProducerEnd{
-        std::make_unique<State>(item, std::move(link), std::move(options), deadline)};
+    return SharedConnector{item, address, std::move(options)}.wait(deadline);
 }
 
 BatchResult SharedProducerEnd::try_enqueue(const std::byte* items, std::size_t count) noexcept {

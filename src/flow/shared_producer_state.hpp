@@ -23,8 +23,8 @@ namespace millrace::flow::detail {
 inline constexpr std::uint64_t most_staged_bytes = 64 * 1024;
 
 struct SharedProducerEnd::State {
-    State(const ItemFacts& item, connect::Link connected, SharedOptions chosen,
-          const base::Deadline& deadline);
+    /// Says what this end has to say.
+    State(const ItemFacts& item, connect::Link connected, SharedOptions chosen);
     State(const State&) = delete;
     State& operator=(const State&) = delete;
 

@@ -59,12 +59,12 @@ SharedShape shape_of(const SharedRing::Plan& plan) {
     return shape;
 }
 
+}  // namespace
+
 SharedOptions with_endpoint(SharedOptions options) {
     if (options.endpoint == nullptr) options.endpoint = connect::Endpoint::shared();
     return options;
 }
-
-}  // namespace
 
 connect::LinkOptions shared_link_options(const SharedOptions& options) {
     if (options.endpoint->context().attributes().atomic_cap == IBV_ATOMIC_NONE) {

@@ -3,10 +3,12 @@
 #pragma once
 
 #include "intake_parts.hpp"
+#include "pulled_ahead.hpp"
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 
 namespace millrace::ring::detail {
 
@@ -15,10 +17,29 @@ using base::Status;
 template <Design D>
 PullIntake<D>::PullIntake(connect::Link& link, const Terms& terms,
                           const verbs::RegisteredBuffer& ring)
-    : IntakeBase<D>{link, terms}, terms_{&terms}, ring_{&ring}, told_{terms.initial} {}
+    : IntakeBase<D>{link, terms},
+      terms_{&terms},
+      ring_{&ring},
+      told_{terms.initial},
+      link_{&link} {}
+
+template <Design D>
+PullIntake<D>::~PullIntake() = default;
 
 template <Design D>
 void PullIntake<D>::meet(const Meeting& met) {
+    if (met.design.mover == Mover::active && met.terms.second_queue &&
+        D.space != SpaceNotification::push2) {
+        moved_ = std::make_unique<PulledAhead<D>>(*link_, *terms_, *ring_, met);
+        // The mover READs into what it knows to be free: it is told in time.
+        this->low_water_ = terms_->ring_bytes / 2;
+        return;
+    }
+    begin(met);
+}
+
+template <Design D>
+void PullIntake<D>::begin(const Meeting& met) {
     IntakeBase<D>::meet(met);
     probed_ = met.memory.data() + offsetof(ReceiverPage, probe_landing);
     puller_ = Puller{met.window, *ring_, met.theirs.ring,
@@ -94,6 +115,44 @@ bool PullIntake<D>::take_run(Front& front) noexcept {
 
 template <Design D>
 bool PullIntake<D>::advance(Front& front, SpaceGiver<D.space>& giver, bool asleep) noexcept {
+    if (moved_ == nullptr) return pull(front, giver, asleep);
+    front.arrived = front.returned = moved_->take(front.consumed, asleep);
+    return moved_->believable();
+}
+
+template <Design D>
+void PullIntake<D>::awake() noexcept {
+    if (moved_ != nullptr) moved_->awake();
+}
+
+template <Design D>
+bool PullIntake<D>::broken() const noexcept {
+    return IntakeBase<D>::broken() || (moved_ != nullptr && moved_->broken());
+}
+
+template <Design D>
+std::uint64_t PullIntake<D>::transfer_reads() const noexcept {
+    if (moved_ != nullptr) return moved_->transfer_reads();
+    return IntakeBase<D>::transfer_reads() + puller_.probes();
+}
+
+template <Design D>
+std::uint64_t PullIntake<D>::data_reads() const noexcept {
+    return moved_ != nullptr ? moved_->data_reads() : puller_.runs();
+}
+
+template <Design D>
+std::uint64_t PullIntake<D>::posted_elsewhere() const noexcept {
+    return moved_ != nullptr ? moved_->posted() : IntakeBase<D>::posted_elsewhere();
+}
+
+template <Design D>
+GivenByMover PullIntake<D>::given() const noexcept {
+    return moved_ != nullptr ? moved_->given() : GivenByMover{};
+}
+
+template <Design D>
+bool PullIntake<D>::pull(Front& front, SpaceGiver<D.space>& giver, bool asleep) noexcept {
     bool believable = true;
     // Devices that complete at once go through all of it in one call.
     for (int turn = 0; turn < 4; ++turn) {

@@ -28,8 +28,8 @@ template <Design D>
     requires(check_design<D>())
 Receiver<D>::Receiver(std::shared_ptr<connect::Endpoint> endpoint, connect::Link link,
                       Design design, const RingOptions& options, const ItemFacts& item,
-                      const base::Deadline& deadline, Joining joining)
-    : terms_{agree(link, Role::consumer, design, options, item, deadline)},
+                      const base::Deadline& deadline, const Setup& setup)
+    : terms_{agree(link, Role::consumer, design, options, item, deadline, setup.proposals)},
       endpoint_{std::move(endpoint)},
       ring_memory_{link.allocate(terms_.ring_bytes, D.data == DataFlow::push1
                                                         ? verbs::Access::remote_write
@@ -63,13 +63,13 @@ Receiver<D>::Receiver(std::shared_ptr<connect::Endpoint> endpoint, connect::Link
         sleeper_ = std::make_unique<FlagSleeper>(*this, page.wake, page_memory_.region());
     }
     if (terms_.is_filtered) filter_ = std::make_unique<detail::FilterHearing>();
-    join_ = std::make_unique<detail::Join>(end_.link(), design, options);
+    join_ = std::make_unique<detail::Join>(end_.link(), design, options, setup.joining);
     const Places mine{.ring = ring_memory_.remote(),
                       .page = page_memory_.remote(),
                       .credit = {},
                       .transfer = page_memory_.remote(offsetof(detail::ReceiverPage, transfer)),
                       .taken = {}};
-    if (const auto theirs = join_->meet(mine, terms_, joining, deadline)) {
+    if (const auto theirs = join_->meet(mine, terms_, deadline)) {
         join(*theirs);
     } else {
         // The producer may begin before we have heard where its memory is.
@@ -92,7 +92,7 @@ void Receiver<D>::join(const Places& theirs) {
     (void)peer_memory_.word(theirs.page);  // so that it is known, even if nothing is stored there
     if constexpr (!has_arrivals(D)) sleeper_->connect_to(theirs.page, terms_.far_fences);
     intake_.meet(met);
-    giver_.meet(met);
+    if (!intake_.is_moved()) giver_.meet(met);
     front_.ring = ring_memory_.data();
     takes_lines_ = D.data == DataFlow::push1 && peer_memory_.stores() && base::readers_take_lines();
     end_.sleep_by(*sleeper_);
@@ -109,11 +109,34 @@ Status Receiver<D>::look_for_last_word() noexcept {
         join(*theirs);
         return Status::ok;
     } catch (const base::Error& error) {
-        join_->fail(error);
-    } catch (const std::exception&) {  // out of memory
-        return end_.end(Status::peer_lost);
+        return join_->fail(error);
+    } catch (const std::exception&) {
+        return join_->fail_for_want_of_memory();
     }
-    return join_->ended();
+}
+
+template <Design D>
+    requires(check_design<D>())
+Status Receiver<D>::wait_for_last_word(const base::Deadline& deadline,
+                                       const base::WaitPolicy& policy) {
+    const auto joined = [this] { return try_join() != Status::empty; };
+    return end_.wait(joined, deadline, policy);
+}
+
+template <Design D>
+    requires(check_design<D>())
+bool Receiver<D>::has_joined() {
+    const Status status = try_join();
+    if (status != Status::ok && status != Status::empty) join_->raise(status);
+    return status == Status::ok;
+}
+
+template <Design D>
+    requires(check_design<D>())
+void Receiver<D>::await_join(const base::Deadline& deadline, const base::WaitPolicy& policy) {
+    Status status = wait_to_join(deadline, policy);
+    if (status == Status::ok) status = try_join();
+    if (status != Status::ok) join_->raise(status);
 }
 
 template <Design D>
@@ -143,7 +166,7 @@ Status Receiver<D>::look() noexcept {
     if (const Status joined = try_join(); joined != Status::ok) [[unlikely]] {
         return joined == Status::empty ? joined : end_.end(joined);
     }
-    if (!return_all()) giver_.settle(front_);
+    if (!intake_.is_moved() && !return_all()) giver_.settle(front_);
     // Over a broken queue pair nothing comes any more, and no credit goes: the producer may wait
     // for it and post nothing that would tell it.
     const Status peer = end_.peer(intake_.broken());
@@ -321,13 +344,14 @@ void Receiver<D>::close() noexcept {
 template <Design D>
     requires(check_design<D>())
 ReceiverCounts Receiver<D>::counts() const noexcept {
+    const detail::GivenByMover moved = intake_.given();
     return {.bytes = front_.consumed - terms_.initial,
-            .credit_writes = giver_.writes(),
-            .credit_stores = giver_.stores(),
+            .credit_writes = giver_.writes() + moved.writes,
+            .credit_stores = giver_.stores() + moved.stores,
             .transfer_reads = intake_.transfer_reads(),
             .data_reads = intake_.data_reads(),
             .receives = intake_.receives(),
-            .events = giver_.events(),
+            .events = giver_.events() + moved.events,
             .work_requests = end_.window().posted() + intake_.posted_elsewhere(),
             .sleeps = sleeper_->sleeps(),
             .wake_ups = sleeper_->woken(),

@@ -23,10 +23,10 @@ template <Design D>
     requires(check_design<D>())
 Sender<D>::Sender(std::shared_ptr<connect::Endpoint> endpoint, connect::Link link, Design design,
                   const RingOptions& options, const ItemFacts& item, const base::Deadline& deadline,
-                  Joining joining)
+                  const Setup& setup)
     : batching_{design.batching},
       endpoint_{std::move(endpoint)},
-      terms_{agree(link, Role::producer, design, options, item, deadline)},
+      terms_{agree(link, Role::producer, design, options, item, deadline, setup.proposals)},
       page_memory_{link.allocate_packed(sizeof(detail::SenderPage),
                                         verbs::Access::remote_write | verbs::Access::remote_read)},
       out_{std::move(link), terms_, page_memory_, design, options},
@@ -46,14 +46,14 @@ Sender<D>::Sender(std::shared_ptr<connect::Endpoint> endpoint, connect::Link lin
     if (batching_ == Batching::fixed) gather_ = terms_.batch_bytes;
 
     using detail::SenderPage;
-    join_ = std::make_unique<detail::Join>(its_link, design, options);
+    join_ = std::make_unique<detail::Join>(its_link, design, options, setup.joining);
     const Places mine{
         .ring = D.data == DataFlow::pull ? ring_memory_.remote() : verbs::RemoteAddress{},
         .page = page_memory_.remote(offsetof(SenderPage, wake)),
         .credit = page_memory_.remote(offsetof(SenderPage, credit)),
         .transfer = page_memory_.remote(offsetof(SenderPage, transfer)),
         .taken = page_memory_.remote(offsetof(SenderPage, taken))};
-    if (const auto theirs = join_->meet(mine, terms_, joining, deadline)) {
+    if (const auto theirs = join_->meet(mine, terms_, deadline)) {
         join(*theirs);
     } else {
         (void)try_join();
@@ -102,12 +102,25 @@ Status Sender<D>::look_for_last_word() noexcept {
         join(*theirs);
         return Status::ok;
     } catch (const base::Error& error) {
-        join_->fail(error);
-    } catch (const std::exception&) {  // out of memory
-        join_->fail(base::Error{base::ErrorCode::resource_exhausted, "set up a ring",
-                                link().peer_name(), "out of memory", "free some"});
+        return join_->fail(error);
+    } catch (const std::exception&) {
+        return join_->fail_for_want_of_memory();
     }
-    return join_->ended();
+}
+
+template <Design D>
+    requires(check_design<D>())
+bool Sender<D>::has_joined() {
+    const Status status = try_join();
+    if (status != Status::ok && status != Status::empty) join_->raise(status);
+    return status == Status::ok;
+}
+
+template <Design D>
+    requires(check_design<D>())
+void Sender<D>::await_join(const base::Deadline& deadline, const base::WaitPolicy& policy) {
+    const Status status = wait_to_join(deadline, policy);
+    if (status != Status::ok) join_->raise(status);
 }
 
 template <Design D>

@@ -2,7 +2,6 @@
 #include "millrace/ring/terms.hpp"
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cstdint>
 #include <cstring>
@@ -95,15 +94,18 @@ Message decode(const connect::Link& link, std::span<const std::byte> answer) {
     return theirs;
 }
 
-Proposed swap(connect::Link& link, const Proposed& mine, const base::Deadline& deadline) {
-    std::array<std::byte, sizeof(Proposal) + sizeof(FilterMessage)> said;
-    const auto [proposal, filter] = mine;
+std::vector<std::byte> encode(const Proposed& mine) {
+    const auto& [proposal, filter] = mine;
+    std::vector<std::byte> said(sizeof proposal + (filter ? sizeof *filter : 0));
     std::memcpy(said.data(), &proposal, sizeof proposal);
     if (filter) std::memcpy(said.data() + sizeof proposal, &*filter, sizeof *filter);
-    const std::size_t size = filter ? said.size() : sizeof proposal;
-    const std::vector<std::byte> answer = link.exchange(std::span{said}.first(size), deadline);
-    const std::span<const std::byte> heard{answer};
-    if (heard.size() != said.size()) return {decode<Proposal>(link, heard)};
+    return said;
+}
+
+Proposed decode_proposed(const connect::Link& link, std::span<const std::byte> heard) {
+    if (heard.size() != sizeof(Proposal) + sizeof(FilterMessage)) {
+        return {decode<Proposal>(link, heard)};
+    }
     return {decode<Proposal>(link, heard.first(sizeof(Proposal))),
             decode<FilterMessage>(link, heard.subspan(sizeof(Proposal)))};
 }
@@ -298,8 +300,8 @@ void check(const RingOptions& options, const ItemFacts& item, Design design) {
         refuse(fmt::format("refresh_above = {}", options.refresh_above),
                "it is a part of the ring, 0 to 1", "use 0.5 if in doubt");
     }
-    if (options.credit_parts < 1 || options.credit_parts > 1024) {
-        refuse(fmt::format("credit_parts = {}", options.credit_parts), "it must be 1 to 1024",
+    if (options.credit_parts < 1 || options.credit_parts > 65536) {
+        refuse(fmt::format("credit_parts = {}", options.credit_parts), "it must be 1 to 65536",
                "use 8 if in doubt");
     }
     if (options.own_transfer_queue && design.transfer != TransferNotification::push) {
@@ -310,13 +312,12 @@ void check(const RingOptions& options, const ItemFacts& item, Design design) {
     }
 }
 
-Terms agree(connect::Link& link, Role role, Design design, const RingOptions& options,
-            const ItemFacts& its_item, const base::Deadline& deadline) {
-    check(options, its_item, design);
-    ItemFacts item = its_item;
+std::vector<std::byte> propose(connect::Link& link, Role role, Design design,
+                               const RingOptions& options, const ItemFacts& item) {
+    check(options, item, design);
     Proposal mine{.capacity = options.capacity.value_or(0),
                   .initial = detail::first_position(0),
-                  .secret = 0,
+                  .secret = base::random_bits(),
                   .item_size = 0,
                   .item_alignment = 0,
                   .role = static_cast<std::uint8_t>(role),
@@ -337,12 +338,27 @@ Terms agree(connect::Link& link, Role role, Design design, const RingOptions& op
                   .item_name_hash = 0,
                   .item_name = {}};
     put_items(mine, item);
-    mine.secret = base::random_bits();
-
     Proposed proposed{mine};
     if (item.filter != nullptr) proposed.filter = message_of(*item.filter);
-    const Proposed answer = swap(link, proposed, deadline);
+    std::vector<std::byte> said = encode(proposed);
+    link.say(said);
+    return said;
+}
+
+Terms agree(connect::Link& link, Role role, Design design, const RingOptions& options,
+            const ItemFacts& its_item, const base::Deadline& deadline,
+            const std::optional<Proposals>& proposals) {
+    std::optional<Proposals> swapped;
+    if (!proposals.has_value()) {
+        swapped.emplace();
+        swapped->mine = propose(link, role, design, options, its_item);
+        swapped->theirs = link.hear(deadline);
+    }
+    const Proposals& both = proposals.has_value() ? *proposals : *swapped;
+    const Proposal mine = decode_proposed(link, both.mine).proposal;
+    const Proposed answer = decode_proposed(link, both.theirs);
     const Proposal& theirs = answer.proposal;
+    ItemFacts item = its_item;
     if (mine.role == theirs.role) {
         const char* const name = role == Role::producer ? "producer" : "consumer";
         mismatch(link, fmt::format("both ends are a {}", name),
@@ -451,10 +467,12 @@ Terms agree(connect::Link& link, Role role, Design design, const RingOptions& op
                           "transfer's bytes, and this one does not promise it",
                           "choose another transfer notification, such as event"};
     }
-    // The consumer's mover pulls by one of its own, too.
+    // The consumer's mover pulls by one of its own, too: a counter, or the data.
+    const bool moves_data =
+        design.data == DataFlow::pull && design.space != SpaceNotification::push2;
     terms.second_queue =
-        terms.own_transfer_queue ||
-        (design.transfer == TransferNotification::pull && design.mover == Mover::active);
+        terms.own_transfer_queue || (design.mover == Mover::active &&
+                                     (design.transfer == TransferNotification::pull || moves_data));
     return terms;
 }
 

@@ -15,7 +15,13 @@
 
 namespace millrace::bench {
 
-enum class ContestantKind : std::uint8_t { queue, socket, raw_write };
+enum class ContestantKind : std::uint8_t {
+    queue,
+    socket,
+    raw_write,
+    uncredited,  ///< SENDs that do not know of a receive, over RC
+    datagrams,   ///< the same over UD
+};
 
 /// One of those that are compared, under the key by which measurements are kept.
 struct Contestant {
@@ -35,14 +41,18 @@ struct Contestant {
 [[nodiscard]] std::vector<ring::Design> every_point();
 
 enum class Quantity : std::uint8_t {
-    megabits,        ///< of items, per second
-    items,           ///< per second
-    enqueue_us,      ///< of an enqueue that answers ok
-    dequeue_us,      ///< of a dequeue that answers ok
-    transfer_ratio,  ///< transfer notifications per item
-    space_ratio,     ///< space notifications per item
-    requests,        ///< work requests and receives of both sides, per item
-    transfer_us,     ///< from enqueue to dequeue
+    megabits,         ///< of items, per second
+    items,            ///< per second
+    enqueue_us,       ///< of an enqueue that answers ok
+    dequeue_us,       ///< of a dequeue that answers ok
+    full_us,          ///< of an enqueue that answers full; the work's FULL
+    empty_us,         ///< of a dequeue that answers empty; the work's EMPTY
+    transfer_ratio,   ///< transfer notifications per item
+    space_ratio,      ///< space notifications per item
+    requests,         ///< work requests and receives of both sides, per item
+    retried_percent,  ///< of sends, those that found no receive and were sent again
+    dropped_percent,  ///< ... and were lost
+    transfer_us,      ///< from enqueue to dequeue
 };
 [[nodiscard]] std::string_view unit_of(Quantity quantity) noexcept;
 /// Its name in JSON.
@@ -60,11 +70,12 @@ struct Figure {
     std::vector<Series> series;
     std::size_t least = 4;
     std::size_t most = 65536;
-    bool forty = false;  ///< the work measured it on its 40 Gb/s network
+    bool forty = false;   ///< the work measured it on its 40 Gb/s network
+    bool spread = false;  ///< the least and the most of the runs are printed, too: its error bars
 };
 /// In the order of the work.
 [[nodiscard]] const std::vector<Figure>& all_figures();
-/// Throws base::Error for an unknown one. "6.9" or "figure 6.9", "table 6.1".
+/// Throws base::Error for an unknown one. "6.9" or "figure 6.9", "table 6.1", "6.4 drops".
 [[nodiscard]] const Figure& figure_of(std::string_view id);
 /// The sizes it shows, ascending.
 [[nodiscard]] std::vector<std::size_t> sizes_of(const Figure& figure);

@@ -42,6 +42,11 @@ std::string cell(const Figure& figure, const Series& series, std::size_t size,
     const auto value = measurements.median(mode, series.contestant, size, figure.quantity);
     if (!value) return "-";
     std::string text = humane(*value);
+    if (figure.spread) {
+        const Summary runs =
+            *measurements.find(mode, series.contestant, size)->summary(figure.quantity);
+        text += fmt::format(" [{} to {}]", humane(runs.least), humane(runs.most));
+    }
     if (const auto theirs = printed(figure.id, series.label, size)) {
         text += fmt::format(" ({}{})", humane(*theirs),
                             agrees_with_printed(*value, *theirs) ? " agrees" : "");
@@ -52,10 +57,12 @@ std::string cell(const Figure& figure, const Series& series, std::size_t size,
 void print_figure(const Figure& figure, const Measurements& measurements, const std::string& mode) {
     const bool table =
         printed(figure.id, figure.series.front().label, sizes_of(figure).back()).has_value();
-    const int width = table ? 24 : 12;
+    const int width = table || figure.spread ? 24 : 12;
     fmt::print("\n{}{}. {}, {}; {}{}\n", table ? "" : "Figure ", figure.id, figure.title,
                unit_of(figure.quantity), mode,
-               table ? "; in brackets what the work prints, `agrees`: within a quarter" : "");
+               table           ? "; in brackets what the work prints, `agrees`: within a quarter"
+               : figure.spread ? "; in brackets the least and the most of the runs"
+                               : "");
     fmt::print("{:>10}", "");
     for (const Series& series : figure.series) fmt::print("  {:>{}}", series.label, width);
     fmt::print("\n");
@@ -89,8 +96,9 @@ std::vector<Judged> judged_in(const FlowReport& report, const View& view) {
 }
 
 void print_findings(const FlowReport& report, const View& view) {
-    const auto list = judged_in(report, view);
+    auto list = judged_in(report, view);
     if (list.empty()) return;
+    put_disagreements_first(list);
     fmt::print("\nWhat the work found, and we; {}\n", view.mode);
     for (const Judged& judged : list) {
         fmt::print("  {:<8} {:<5} {}\n           {}; measured {}\n", name_of(judged.verdict),

@@ -34,6 +34,10 @@ struct Point {
 /// The value of one run.
 [[nodiscard]] double value_of(const StreamResult& run, std::size_t item_bytes, Quantity quantity);
 
+/// One run, and back.
+[[nodiscard]] nlohmann::json json_of(const StreamResult& run);
+[[nodiscard]] StreamResult stream_of(const nlohmann::json& run);
+
 class Measurements {
   public:
     Point& at(std::string_view mode, std::string_view contestant, std::size_t item_bytes);

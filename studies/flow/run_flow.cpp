@@ -5,18 +5,22 @@
 #include <array>
 #include <chrono>
 #include <exception>
+#include <utility>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "bench/flow/measure_flow.hpp"
 #include "bench/flow/queue_ends.hpp"
 #include "bench/framework/report.hpp"
 #include "figures.hpp"
 #include "flow_report.hpp"
+#include "measure_uncredited.hpp"
 #include "measurements.hpp"
 #include "millrace/base/clock.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/soft/cable_facts.hpp"
+#include "studies/framework/kept_points.hpp"
 #include "studies/framework/plots.hpp"
 #include "studies/framework/progress.hpp"
 
@@ -95,6 +99,12 @@ void measure(const FlowJob& job, const FlowOptions& options, Point& point) {
         case ContestantKind::raw_write:
             point.transfers_ns.push_back(measure_raw_write(chosen));
             break;
+        case ContestantKind::uncredited:
+            point.streams.push_back(measure_uncredited(chosen, Uncredited::reliable));
+            break;
+        case ContestantKind::datagrams:
+            point.streams.push_back(measure_uncredited(chosen, Uncredited::datagrams));
+            break;
     }
 }
 
@@ -118,6 +128,49 @@ std::string found_of(const FlowJob& job, const Point& point) {
 std::string words_for(const FlowJob& job) {
     return fmt::format("{}, {} B, {}{}", job.contestant, job.item_bytes, job.mode,
                        job.transfer ? ", to and fro" : "");
+}
+
+KeptPoints points_of(const FlowOptions& options) {
+    return KeptPoints{{.study = "flow",
+                       .path = options.points,
+                       .settings = {{"study", "flow"},
+                                    {"repeats", options.quick ? 1 : options.repeats},
+                                    {"quick", options.quick},
+                                    {"limit", options.limit},
+                                    {"items", options.items},
+                                    {"compiler", describe_machine()["compiler"]},
+                                    {"machine", machine_of_points()}},
+                       .resumes = options.resume}};
+}
+
+void keep(KeptPoints& kept, const FlowJob& job, const Point& point) {
+    if (!point.failures.empty()) return;
+    nlohmann::json values = nlohmann::json::array();
+    if (job.transfer) {
+        values = point.transfers_ns;
+    } else {
+        for (const StreamResult& run : point.streams) values.push_back(json_of(run));
+    }
+    kept.add(words_for(job), values);
+}
+
+/// Fills in what an interrupted run has measured of them; the others are left to do.
+std::vector<FlowJob> left_to_do(std::vector<FlowJob> jobs, const KeptPoints& kept,
+                                Measurements& measurements) {
+    std::erase_if(jobs, [&](const FlowJob& job) {
+        const nlohmann::json* const values = kept.find(words_for(job));
+        if (values == nullptr) return false;
+        Point& point = measurements.at(job.mode, job.contestant, job.item_bytes);
+        for (const nlohmann::json& run : *values) {
+            if (job.transfer) {
+                point.transfers_ns.push_back(run.get<double>());
+            } else {
+                point.streams.push_back(stream_of(run));
+            }
+        }
+        return true;
+    });
+    return jobs;
 }
 
 }  // namespace
@@ -171,8 +224,10 @@ std::vector<FlowJob> plan(const FlowOptions& options) {
 int run_flow(const FlowOptions& options) {
     options.json.check();
     check_plots("flow", options.plots);
-    const std::vector<FlowJob> jobs = plan(options);
+    std::vector<FlowJob> planned = plan(options);
+    KeptPoints kept = points_of(options);
     Measurements measurements;
+    const std::vector<FlowJob> jobs = left_to_do(std::move(planned), kept, measurements);
     Progress progress = progress_over(jobs, options);
     const auto start = base::Clock::now();
     // Contestants of one size alternate, repeat by repeat, so that what the machine does meanwhile
@@ -201,13 +256,14 @@ int run_flow(const FlowOptions& options) {
         }
         for (std::size_t i = first; i < next; ++i) {
             const FlowJob& job = jobs[i];
-            progress.told(fmt::format(
-                "{}: {}", words_for(job),
-                found_of(job, measurements.at(job.mode, job.contestant, job.item_bytes))));
+            const Point& point = measurements.at(job.mode, job.contestant, job.item_bytes);
+            keep(kept, job, point);
+            progress.told(fmt::format("{}: {}", words_for(job), found_of(job, point)));
         }
         first = next;
     }
     progress.over();
+    kept.over();
     FlowReport report;
     report.options = options;
     report.seconds = static_cast<double>((base::Clock::now() - start).count()) / 1e9;

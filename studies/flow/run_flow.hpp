@@ -18,7 +18,9 @@ struct FlowOptions {
     int repeats = 3;      ///< runs of each point of a figure; the work made 10
     double limit = 0.3;   ///< seconds that a run measures at most
     std::uint64_t items = std::uint64_t{1} << 20;
-    bool quick = false;  ///< few sizes, one short run of each
+    bool quick = false;    ///< few sizes, one short run of each
+    std::string points{};  ///< as StudyOptions::points and resume
+    bool resume = false;
 };
 
 /// One thing to measure.

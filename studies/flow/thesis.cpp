@@ -1,59 +1,35 @@
 // See thesis.hpp: the tables, and how a view of measurements is asked.
 #include "thesis.hpp"
 
-#include <algorithm>
-#include <array>
+#include <fmt/format.h>
 
 #include "bench/flow/queue_ends.hpp"
+#include "studies/works/quotations.hpp"
 
 namespace millrace::bench {
 namespace {
 
-// Item bytes, socket, basic, batching, data mover.
-constexpr std::array<TableLine, 15> lines_6_1{{
-    {4, 29, 5, 16, 506},
-    {8, 60, 12, 33, 1202},
-    {16, 112, 23, 66, 2801},
-    {32, 207, 47, 134, 6430},
-    {64, 396, 95, 263, 7185},
-    {128, 745, 192, 577, 7632},
-    {256, 1260, 381, 1235, 7975},
-    {512, 2369, 760, 2736, 8303},
-    {1024, 5153, 1610, 7522, 8469},
-    {2048, 7907, 3155, 8649, 8616},
-    {4096, 8618, 5392, 8677, 8647},
-    {8192, 8691, 8701, 8694, 8666},
-    {16384, 8699, 8709, 8706, 8680},
-    {32768, 8697, 8714, 8712, 8684},
-    {65536, 8700, 8716, 8715, 8706},
-}};
-constexpr std::array<TableLine, 6> lines_6_2{{
-    {2048, 8195, 2814, 7346, 13298},
-    {4096, 12417, 5346, 13479, 39262},
-    {8192, 16819, 9809, 25088, 39962},
-    {16384, 20092, 16170, 38503, 40257},
-    {32768, 18172, 25652, 40590, 40456},
-    {65536, 20103, 35677, 40635, 40547},
-}};
+/// How quotations.md calls a column; empty: it has no such one.
+std::string_view name_of_column(std::string_view column) {
+    if (column == "Socket") return "socket";
+    if (column == "Basic" || column == "Basic, events") return "basic";
+    if (column == "Batching" || column == "Batching, events") return "batching";
+    if (column == "Data Mover") return "mover";
+    return {};
+}
 
 }  // namespace
 
-std::span<const TableLine> table_6_1() { return lines_6_1; }
-std::span<const TableLine> table_6_2() { return lines_6_2; }
-
 std::optional<double> printed(std::string_view table, std::string_view column,
                               std::size_t item_bytes) {
-    const auto lines = table == "table 6.1"   ? table_6_1()
-                       : table == "table 6.2" ? table_6_2()
-                                              : std::span<const TableLine>{};
-    for (const TableLine& line : lines) {
-        if (line.item_bytes != item_bytes) continue;
-        if (column == "Socket") return line.socket;
-        if (column == "Basic" || column == "Basic, events") return line.basic;
-        if (column == "Batching" || column == "Batching, events") return line.batching;
-        if (column == "Data Mover") return line.mover;
-    }
-    return std::nullopt;
+    const std::string_view network = table == "table 6.1"   ? "10g"
+                                     : table == "table 6.2" ? "40g"
+                                                            : "";
+    const std::string_view name = name_of_column(column);
+    if (network.empty() || name.empty()) return std::nullopt;
+    const auto& values = quotation(fmt::format("000.{}.{}", name, network)).values;
+    const auto found = values.find(static_cast<double>(item_bytes));
+    return found == values.end() ? std::nullopt : std::optional{found->second};
 }
 
 bool agrees_with_printed(double measured, double printed) noexcept {
@@ -63,10 +39,10 @@ bool agrees_with_printed(double measured, double printed) noexcept {
 
 double printed_ratio(std::string_view above, std::string_view below, std::size_t most) {
     std::vector<double> ratios;
-    for (const TableLine& line : table_6_1()) {
-        if (line.item_bytes > most) continue;
-        ratios.push_back(printed("table 6.1", above, line.item_bytes).value() /
-                         printed("table 6.1", below, line.item_bytes).value());
+    for (const std::size_t size : figure_sizes) {
+        if (size > most) continue;
+        ratios.push_back(printed("table 6.1", above, size).value() /
+                         printed("table 6.1", below, size).value());
     }
     return quantile(std::move(ratios), 0.5);
 }

@@ -1,12 +1,11 @@
-// What work 000, chapter 6, found: the numbers its text prints (tables 6.1 and 6.2), and what it
-// says about each figure, each with the rule by which our measurement agrees or differs. Its
-// figures are not quoted: their numbers stand in no text.
+// What work 000, chapter 6, found: its tables 6.1 and 6.2, and what it says about each figure, each
+// with the rule by which our measurement agrees or differs. Its figures are not quoted: their
+// numbers stand in no text.
 #pragma once
 
 #include <cstddef>
 #include <functional>
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,19 +15,8 @@
 
 namespace millrace::bench {
 
-/// One line of a table: Mb/s.
-struct TableLine {
-    std::size_t item_bytes;
-    double socket;
-    double basic;
-    double batching;
-    double mover;
-};
-[[nodiscard]] std::span<const TableLine> table_6_1();
-[[nodiscard]] std::span<const TableLine> table_6_2();
-/// What the work's table prints for that column ("Socket", "Basic", "Batching", "Data Mover";
-/// "Basic, events" and "Batching, events" are how the work ran those two), if
-/// it has that line.
+/// Mb/s that the work's table prints for that column ("Socket", "Basic", "Batching", "Data Mover";
+/// "Basic, events" and "Batching, events" are how the work ran those two), if it has that line.
 [[nodiscard]] std::optional<double> printed(std::string_view table, std::string_view column,
                                             std::size_t item_bytes);
 /// The median, over the lines of table 6.1 up to `most` bytes, of one column divided by another.

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "bench/framework/report.hpp"
+#include "kept_points.hpp"
 #include "millrace/base/clock.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/placement.hpp"
@@ -100,10 +101,48 @@ StudyView view_of(const StudyResults& results, const std::string& mode) {
     return StudyView{found == results.values.end() ? nothing : found->second};
 }
 
+std::string name_of(const Job& job) {
+    return fmt::format("figure {}, {}, {}, {}", job.figure->id, job.series->label, job.x, job.mode);
+}
+StudyView::Key key_of(const Job& job) { return {job.figure->id, job.series->label, job.x}; }
+
+/// Fills in what an interrupted run has measured of them; the others are left to do.
+std::vector<Job> left_to_do(std::vector<Job> jobs, const KeptPoints& kept, StudyResults& results) {
+    std::erase_if(jobs, [&](const Job& job) {
+        const nlohmann::json* const values = kept.find(name_of(job));
+        if (values == nullptr) return false;
+        results.values[job.mode][key_of(job)] = values->get<std::vector<double>>();
+        return true;
+    });
+    return jobs;
+}
+
+/// If it has all of its runs.
+void keep(KeptPoints& kept, const Job& job, const StudyView::Values& values, std::size_t runs) {
+    const auto found = values.find(key_of(job));
+    if (found != values.end() && found->second.size() == runs) {
+        kept.add(name_of(job), found->second);
+    }
+}
+
+KeptPoints points_of(const Study& study, const StudyOptions& options) {
+    return KeptPoints{{.study = study.name,
+                       .path = options.points,
+                       .settings = {{"study", study.name},
+                                    {"repeats", options.quick ? 1 : options.repeats},
+                                    {"quick", options.quick},
+                                    {"setting", study.setting},
+                                    {"where", study.where},
+                                    {"compiler", describe_machine()["compiler"]},
+                                    {"machine", machine_of_points()}},
+                       .resumes = options.resume}};
+}
+
 StudyResults measure(const Study& study, const StudyOptions& options) {
-    const std::vector<Job> jobs = plan(study, options);
-    const int repeats = options.quick ? 1 : options.repeats;
+    KeptPoints kept = points_of(study, options);
     StudyResults results;
+    const std::vector<Job> jobs = left_to_do(plan(study, options), kept, results);
+    const int repeats = options.quick ? 1 : options.repeats;
     Progress progress{std::vector<double>(jobs.size(), study.seconds_per_point * repeats)};
     const auto start = base::Clock::now();
     for (std::size_t first = 0; first < jobs.size();) {
@@ -115,13 +154,11 @@ StudyResults measure(const Study& study, const StudyOptions& options) {
         for (int repeat = 0; repeat < repeats; ++repeat) {
             for (std::size_t i = first; i < next; ++i) {
                 const Job& job = jobs[i];
-                const std::string name = fmt::format("figure {}, {}, {}, {}", job.figure->id,
-                                                     job.series->label, job.x, job.mode);
+                const std::string name = name_of(job);
                 if (repeat == 0) progress.before(i, name);
                 try {
                     const double value = job.series->measure(job.mode, job.x);
-                    results.values[job.mode][{job.figure->id, job.series->label, job.x}].push_back(
-                        value);
+                    results.values[job.mode][key_of(job)].push_back(value);
                 } catch (const base::Error& error) {
                     const std::string told = fmt::format("{}: {}", name, error.what());
                     if (error.code() != base::ErrorCode::unsupported) {
@@ -136,6 +173,7 @@ StudyResults measure(const Study& study, const StudyOptions& options) {
         }
         for (std::size_t i = first; i < next; ++i) {
             const Job& job = jobs[i];
+            keep(kept, job, results.values[job.mode], static_cast<std::size_t>(repeats));
             const auto value =
                 view_of(results, job.mode).get(job.figure->id, job.series->label, job.x);
             progress.told(fmt::format("{} {}, {}, {}: {} {}", job.mode, job.figure->id, job.x,
@@ -145,6 +183,7 @@ StudyResults measure(const Study& study, const StudyOptions& options) {
         first = next;
     }
     progress.over();
+    kept.over();
     results.seconds = static_cast<double>((base::Clock::now() - start).count()) / 1e9;
     return results;
 }
@@ -192,7 +231,8 @@ void print(const Study& study, const StudyOptions& options, const StudyResults& 
                 print_figure(figure, view, mode);
             }
         }
-        const auto list = judged(study, view);
+        auto list = judged(study, view);
+        put_disagreements_first(list);
         if (!list.empty()) fmt::print("\nWhat {} found, and we; {}\n", study.work, mode);
         for (const Judged& each : list) {
             fmt::print("  {:<8} {:<6} {}\n           {}; measured {}\n", name_of(each.verdict),

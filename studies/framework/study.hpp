@@ -121,9 +121,11 @@ struct StudyOptions {
     std::vector<std::string> figures{};  ///< their ids; empty: all
     std::vector<std::string> modes{};    ///< empty: the study's
     tools::JsonOutput json{};
-    std::string plots{};  ///< folder
-    int repeats = 3;      ///< runs of each point
-    bool quick = false;   ///< few points of curves, one run of each
+    std::string plots{};   ///< folder
+    int repeats = 3;       ///< runs of each point
+    bool quick = false;    ///< few points of curves, one run of each
+    std::string points{};  ///< file that keeps what is measured until all is; empty: none does
+    bool resume = false;   ///< goes on with what that file has
 };
 
 /// Throws Error: an unknown figure or mode, a number out of range; a file that cannot be written.

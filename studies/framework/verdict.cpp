@@ -42,6 +42,10 @@ StudyVerdict judge_factor(const Summary& ratio, double of_work) {
     return verdict;
 }
 
+int agreement_of(const StudyVerdict& verdict) noexcept {
+    return verdict.agrees ? 2 : verdict.stronger ? 1 : 0;
+}
+
 Summary summarize_by_run(const std::vector<std::vector<double>>& points) {
     std::vector<double> medians;
     for (std::size_t run = 0;; ++run) {

@@ -3,9 +3,11 @@
 // before the run explains nothing, so a verdict names what this run counted, or no reason.
 #pragma once
 
+#include <algorithm>
 #include <limits>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "bench/framework/statistics.hpp"
@@ -44,6 +46,31 @@ struct Range {
 /// meets what lies between 2/3 and 3/2 of the work's; stronger above that, differs below.
 [[nodiscard]] StudyVerdict judge_factor(const Summary& ratio, double of_work);
 inline constexpr double judged_tolerance = 1.5;
+
+/// 0: differs; 1: stronger; 2: agrees.
+[[nodiscard]] int agreement_of(const StudyVerdict& verdict) noexcept;
+/// For who reads them in order: what differs comes first, then what is stronger, then what agrees.
+/// A claim that begins with "..." goes on from the one before it, and stays there. `Judged` has a
+/// verdict, and a finding that it points to.
+template <class Judged>
+void put_disagreements_first(std::vector<Judged>& list) {
+    std::vector<std::vector<Judged>> groups;
+    for (Judged& each : list) {
+        if (groups.empty() || !each.finding->claim.starts_with("...")) groups.emplace_back();
+        groups.back().push_back(std::move(each));
+    }
+    const auto least = [](const std::vector<Judged>& group) {
+        int found = 2;
+        for (const Judged& each : group) found = std::min(found, agreement_of(each.verdict));
+        return found;
+    };
+    std::stable_sort(groups.begin(), groups.end(),
+                     [&](const auto& one, const auto& other) { return least(one) < least(other); });
+    list.clear();
+    for (std::vector<Judged>& group : groups) {
+        for (Judged& each : group) list.push_back(std::move(each));
+    }
+}
 
 /// Of several points, each with its runs: the median over the points of each run, summed up over
 /// the runs. A point that lacks a run is left out of that one.

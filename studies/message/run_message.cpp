@@ -1,6 +1,7 @@
 #include "run_message.hpp"
 
 #include <algorithm>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,6 +14,8 @@
 #include "bench/message/measure_message.hpp"
 #include "millrace/base/placement.hpp"
 #include "millrace/soft/cable_facts.hpp"
+#include "studies/framework/study_runs.hpp"
+#include "studies/works/quotations.hpp"
 
 namespace millrace::bench {
 namespace {
@@ -22,8 +25,10 @@ using message::Receives;
 using message::ScanKernel;
 using message::Transfer;
 
-/// 1.7 us to and fro, as the work measured of up to 16 B (section 3.2.2).
-constexpr const char* network = "shaped:40g,latency=0.85us";
+/// The work's link, with what it measured to and fro of up to 16 B (section 3.2.2).
+std::string network() {
+    return fmt::format("shaped:{}g,latency={}us", quoted("001.link"), quoted("001.round_trip") / 2);
+}
 
 [[nodiscard]] bool takes_time(const std::string& mode) { return soft::cable_facts(mode).shaped; }
 [[nodiscard]] std::uint64_t calls_in(const std::string& mode) {
@@ -161,33 +166,58 @@ StudyFigure figure_4_3() {
                     }}});
 }
 
+/// The kernels that this processor has.
+std::vector<ScanKernel> kernels_here() {
+    std::vector<ScanKernel> here;
+    for (const ScanKernel kernel : message::every_scan_kernel) {
+        if (message::is_available(kernel)) here.push_back(kernel);
+    }
+    return here;
+}
+
 StudyFigure figure_4_6() {
-    return figure(
-        "4.6", "A call of one among many clients, by polling", "round_trip_us", "us to and fro",
-        "connected clients", {1, 16, 64, 256, 1024},
-        {calls("flag", {}, clients_of), calls("dense", {.polling = Polling::dense}, clients_of),
-         calls("shared", {.polling = Polling::shared, .ways = shared_buffer}, clients_of)});
+    std::vector<StudySeries> series{calls("each client, one by one", {}, clients_of)};
+    for (const ScanKernel kernel : kernels_here()) {
+        series.push_back(calls(fmt::format("bytes, {}", name_of(kernel)),
+                               {.polling = Polling::dense, .scan = kernel}, clients_of));
+    }
+    // The work's offsets: here words of 8 bytes, 8 of each client, by the same kernels.
+    for (const ScanKernel kernel : kernels_here()) {
+        series.push_back(calls(fmt::format("offsets, {}", name_of(kernel)),
+                               {.polling = Polling::shared, .ways = shared_buffer, .scan = kernel},
+                               clients_of));
+    }
+    return figure("4.6", "A call of one among many clients, by what looks for messages",
+                  "round_trip_us", "us to and fro", "connected clients", {1, 16, 64, 256, 1024},
+                  std::move(series));
 }
 
 StudyFigure figure_4_6_scans() {
     std::vector<StudySeries> series;
-    for (const ScanKernel kernel : message::every_scan_kernel) {
-        if (!message::is_available(kernel)) continue;
+    for (const ScanKernel kernel : kernels_here()) {
         series.push_back({.label = fmt::format("bytes, {}", name_of(kernel)),
                           .measure = [kernel](const std::string&, std::size_t x) {
                               return scan_of_empty(kernel, x);
                           }});
     }
-    for (const bool vectors : {false, true}) {
-        series.push_back({.label = vectors ? "offsets, vectors of 16 B" : "offsets, scalar",
-                          .measure = [vectors](const std::string&, std::size_t x) {
-                              return scan_of_empty_offsets(vectors, x);
+    for (const OffsetScan scan : every_offset_scan) {
+        if (!is_available(scan)) continue;
+        series.push_back({.label = fmt::format("offsets, {}", name_of(scan)),
+                          .measure = [scan](const std::string&, std::size_t x) {
+                              return scan_of_empty_offsets(scan, x);
                           }});
     }
     return figure("4.6, scans", "A scan in which nobody has written", "scan_ns", "ns", "clients",
                   {16, 64, 256, 1024, 2048}, std::move(series), fast_alone);
 }
 
+std::size_t saturating_clients() {
+    return static_cast<std::size_t>(quoted("001.saturating_clients"));
+}
+std::size_t overloading_clients() {
+    return static_cast<std::size_t>(quoted("001.overloading_clients"));
+}
+/// 10 and 14, of which the work speaks, among them.
 const std::vector<std::size_t> crowds{1, 2, 4, 8, 10, 14, 16, 32, 64};
 
 StudyFigure figure_4_8() {
@@ -205,6 +235,40 @@ StudyFigure figure_4_8_latency() {
     return figure("4.8, latency", "The same: how long each waits, on average", "mean_us", "us",
                   "clients", crowds,
                   {waits("flag", {}), waits("dense", {.polling = Polling::dense})});
+}
+
+using CrowdRuns = StudyRuns<CrowdOfCalls>;
+
+/// Clients in threads or processes of their own: requests a second and latencies of the same runs.
+std::vector<StudyFigure> figures_4_8_crowds() {
+    struct Crowd {
+        const char* label;
+        CrowdSetting setting;
+    };
+    const Crowd all[] = {{"flag, threads", {}},
+                         {"dense, threads", {.polling = Polling::dense}},
+                         {"flag, processes", {.processes = true}},
+                         {"dense, processes", {.polling = Polling::dense, .processes = true}}};
+    const std::string clients = "clients, all of them on one core: more than 1 are oversubscribed";
+    StudyFigure speed = figure("4.8, crowd", "One server's thread, clients of their own",
+                               "requests_per_second", "requests a second", clients, crowds, {});
+    StudyFigure mean = figure("4.8, crowd, mean", "The same runs: mean latency", "mean_us", "us",
+                              clients, crowds, {});
+    StudyFigure p99 = figure("4.8, crowd, p99", "The same runs: 99 % take no longer", "p99_us",
+                             "us", clients, crowds, {});
+    for (const auto& [label, setting] : all) {
+        const auto runs = std::make_shared<CrowdRuns>(
+            [setting = setting](const std::string& mode, std::size_t x) {
+                CrowdSetting at = setting;
+                at.mode = mode;
+                at.clients = x;
+                return calls_of_crowd(at);
+            });
+        speed.series.push_back(curve_of(label, runs, &CrowdOfCalls::per_second));
+        mean.series.push_back(curve_of(label, runs, &CrowdOfCalls::mean_us));
+        p99.series.push_back(curve_of(label, runs, &CrowdOfCalls::p99_us));
+    }
+    return {std::move(speed), std::move(mean), std::move(p99)};
 }
 
 StudyFigure figure_4_9() {
@@ -285,14 +349,17 @@ Judge most_of(std::string id, std::string label, Range allowed) {
     };
 }
 
+/// As figure 4.6 calls it.
+std::string best_bytes() { return fmt::format("bytes, {}", name_of(message::best_scan_kernel())); }
+
 std::vector<StudyFinding> findings() {
     return {
         {"4.1.5", "4.2", "Shared memory is 30 times as fast as Unix sockets",
          "ratio of Unix socket to flag at 64 B within a factor of 1.5",
-         ratio_near("4.2", "Unix socket", "flag", 30, 64, 64)},
+         ratio_near("4.2", "Unix socket", "flag", quoted("001.memory_to_unix"), 64, 64)},
         {"4.1.5", "4.2", "RDMA is 13 times as fast as TCP",
          "ratio of TCP on the loopback to flag at 64 B within a factor of 1.5",
-         ratio_near("4.2", "TCP on the loopback", "flag", 13, 64, 64)},
+         ratio_near("4.2", "TCP on the loopback", "flag", quoted("001.rdma_to_tcp"), 64, 64)},
         {"4.1.5", "4.2", "Direct memory access scales linearly with message size",
          "flag at 16 KiB to flag at 4 KiB between 2 and 5",
          along("4.2", "flag", 16384, 4096, {2, 5})},
@@ -301,8 +368,8 @@ std::vector<StudyFinding> findings() {
          "echoes a second of 16 pairs to 1 pair below 1, where one pair fills two processors",
          along("4.3", "channels", 16, 1, {0, 1})},
         {"4.2.3", "4.6", "Of calls, polling vectors of bytes is faster than looking at each client",
-         "median ratio of flag to dense from 256 clients on above 1",
-         ratio_between("4.6", "flag", "dense", {1}, 256)},
+         "median ratio of each client to bytes by the fastest kernel, from 256 clients on, above 1",
+         ratio_between("4.6", "each client, one by one", best_bytes(), {1}, 256)},
         {"4.2.3", "4.6, scans", "Polling bytes is some 5 % faster than polling offsets",
          "median ratio of offsets to bytes, both scalar, between 1.02 and 1.15",
          ratio_between("4.6, scans", "offsets, scalar", "bytes, scalar", {1.02, 1.15}, 256)},
@@ -311,15 +378,30 @@ std::vector<StudyFinding> findings() {
          ratio_between("4.6, scans", "bytes, scalar", "bytes, sse2", {1}, 256)},
         {"4.2.3", "4.6, scans", "... and do nothing for offsets",
          "median ratio of scalar to vectors between 0.9 and 1.1",
-         ratio_between("4.6, scans", "offsets, scalar", "offsets, vectors of 16 B", {0.9, 1.1},
-                       256)},
+         ratio_between("4.6, scans", "offsets, scalar", "offsets, sse2", {0.9, 1.1}, 256)},
+        {"4.2.3", "4.6", "Of calls, polling bytes is some 5 % faster than polling offsets",
+         "median ratio of offsets to bytes, both scalar, from 256 clients on, between 1.02 and "
+         "1.15",
+         ratio_between("4.6", "offsets, scalar", "bytes, scalar", {1.02, 1.15}, 256)},
+        {"4.2.3", "4.6", "... and vectors of 16 B make polling bytes faster, a little",
+         "median ratio of scalar to sse2 from 256 clients on between 1 and 1.5",
+         ratio_between("4.6", "bytes, scalar", "bytes, sse2", {1, 1.5}, 256)},
+        {"4.2.4", "4.8, crowd", "It is saturated with 10 clients, of clients in processes",
+         "requests a second of 32 clients to 10 between 0.7 and 1.2",
+         along("4.8, crowd", "flag, processes", 32, saturating_clients(), {0.7, 1.2})},
+        {"4.2.4", "4.8, crowd, mean", "With 14 clients latencies have more than doubled: processes",
+         "mean of 14 clients to 1 at least 2",
+         along("4.8, crowd, mean", "flag, processes", overloading_clients(), 1,
+               {quoted("001.overload")})},
         {"4.2.4", "4.8", "One thread answers up to 4 million requests a second",
-         "the most of flag at least 4 million", most_of("4.8", "flag", {4e6})},
+         "the most of flag at least 4 million",
+         most_of("4.8", "flag", {quoted("001.most_requests") * 1e6})},
         {"4.2.4", "4.8", "It is saturated with 10 clients",
          "requests a second of 32 clients to 10 between 0.7 and 1.2",
-         along("4.8", "flag", 32, 10, {0.7, 1.2})},
+         along("4.8", "flag", 32, saturating_clients(), {0.7, 1.2})},
         {"4.2.4", "4.8, latency", "With 14 clients latencies have more than doubled",
-         "mean of 14 clients to 1 at least 2", along("4.8, latency", "flag", 14, 1, {2})},
+         "mean of 14 clients to 1 at least 2",
+         along("4.8, latency", "flag", overloading_clients(), 1, {quoted("001.overload")})},
         {"4.4", "4.9", "Zero copy is some 5 % faster",
          "ratio of copied to in place at 64 B between 1 and 1.15",
          ratio_between("4.9", "copied", "in place", {1, 1.15}, 64, 64)},
@@ -327,13 +409,17 @@ std::vector<StudyFinding> findings() {
 }
 
 Study make_study() {
+    std::vector<StudyFigure> all{figure_4_2(),       figure_4_3(), figure_4_6(),
+                                 figure_4_6_scans(), figure_4_8(), figure_4_8_latency()};
+    for (StudyFigure& one : figures_4_8_crowds()) all.push_back(std::move(one));
+    for (auto* const make : {figure_4_9, windows_of_16, calls_by_way, loads_by_way}) {
+        all.push_back(make());
+    }
     Study study{.name = "message",
                 .work = "work 001, chapter 4",
-                .modes = {"fast", network},
+                .modes = {"fast", network()},
                 .seconds_per_point = 0.4,
-                .figures = {figure_4_2(), figure_4_3(), figure_4_6(), figure_4_6_scans(),
-                            figure_4_8(), figure_4_8_latency(), figure_4_9(), windows_of_16(),
-                            calls_by_way(), loads_by_way()},
+                .figures = std::move(all),
                 .findings = findings(),
                 .setting = "messages of 64 B, unless they are the abscissa"};
     return study;

@@ -1,5 +1,6 @@
 #include "run_rpc.hpp"
 
+#include <algorithm>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -11,7 +12,11 @@
 
 #include "bench/rpc/measure_rpc.hpp"
 #include "bench/rpc/response_memory.hpp"
+#include "combinations.hpp"
 #include "measure_posting.hpp"
+#include "millrace/base/placement.hpp"
+#include "rpc_findings.hpp"
+#include "simulated_figures.hpp"
 #include "studies/framework/study_runs.hpp"
 
 namespace millrace::bench {
@@ -35,18 +40,6 @@ std::shared_ptr<Runs> over(std::size_t RpcCase::*field, RpcCase chosen) {
         return measure_rpc(at);
     });
 }
-
-struct Combination {
-    std::string name;
-    message::Transfer requests;
-    message::Transfer answers;
-};
-const std::vector<Combination> combinations{
-    {"WriteWrite", message::Transfer::write, message::Transfer::write},
-    {"SendWrite", message::Transfer::send, message::Transfer::write},
-    {"WriteSend", message::Transfer::write, message::Transfer::send},
-    {"SendSend", message::Transfer::send, message::Transfer::send},
-};
 
 struct Curve {
     std::string label;
@@ -127,6 +120,15 @@ std::vector<StudyFigure> memory_figures(std::size_t memory_bytes) {
     return made;
 }
 
+/// Dispatchers in threads of their own, as the work draws them, where the requesters' side has
+/// another core for them. On the same one as the thread that drives the requesters each response
+/// waits until the system has given both their turns: some 3 ms.
+bool has_cores_for_dispatchers() { return base::available_cores().size() >= 4; }
+std::string dispatchers_in_words() {
+    return has_cores_for_dispatchers() ? "a dispatcher for each 8, in threads of their own"
+                                       : "a dispatcher for each 8, whose turns the requesters take";
+}
+
 /// N to one and N to M over the size of responses, for all combinations.
 std::vector<StudyFigure> size_figures() {
     constexpr auto in_bytes = &RpcCase::response_bytes;
@@ -142,6 +144,7 @@ std::vector<StudyFigure> size_figures() {
         own.push_back({name, over(in_bytes, one)});
         own_to_many.push_back({name, over(in_bytes, many)});
         one.per_dispatcher = many.per_dispatcher = threads_of_host;
+        one.dispatcher_threads = many.dispatcher_threads = has_cores_for_dispatchers();
         shared.push_back({name, over(in_bytes, one)});
         shared_to_many.push_back({name, over(in_bytes, many)});
     }
@@ -163,6 +166,12 @@ std::vector<StudyFigure> size_figures() {
     };
 }
 
+std::string cores_in_words() {
+    const std::size_t all = base::available_cores().size();
+    const std::size_t cores = all < 4 ? 1 : all / 2;  // cores_of_side()
+    return fmt::format("{} core{}", cores, cores == 1 ? "" : "s");
+}
+
 std::vector<StudyFigure> figures() {
     constexpr auto requesters = &RpcCase::requesters;
     constexpr auto to_many = &RpcCase::responders;
@@ -182,8 +191,18 @@ std::vector<StudyFigure> figures() {
         own.push_back({label, over(requesters, chosen)});
         own_to_many.push_back({label, over(to_many, many)});
         chosen.per_dispatcher = many.per_dispatcher = threads_of_host;
+        chosen.dispatcher_threads = many.dispatcher_threads = has_cores_for_dispatchers();
         shared.push_back({label, over(requesters, chosen)});
         if (chosen.response_bytes >= 4096) shared_to_many.push_back({label, over(to_many, many)});
+        if (!chosen.dispatcher_threads || chosen.threads || label.rfind("WriteWrite", 0) != 0) {
+            return;
+        }
+        // Beside them, what it takes where the requesters' thread takes the dispatchers' turns.
+        chosen.dispatcher_threads = many.dispatcher_threads = false;
+        shared.push_back({label + ", one thread", over(requesters, chosen)});
+        if (chosen.response_bytes >= 4096) {
+            shared_to_many.push_back({label + ", one thread", over(to_many, many)});
+        }
     };
     for (const auto& [name, requests, answers] : combinations) {
         RpcCase chosen{.requests = requests, .answers = answers};
@@ -203,7 +222,21 @@ std::vector<StudyFigure> figures() {
                                                   .answers = answers,
                                                   .response_bytes = 16384,
                                                   .requesters = requesters_of_many,
+                                                  .dispatcher_threads = has_cores_for_dispatchers(),
                                                   .per_dispatcher = threads_of_host})});
+    }
+    // Threads of both sides: as many as the machine has cores for, and more.
+    std::vector<Curve> threads_to_many;
+    for (const std::size_t bytes : {64U, 4096U}) {
+        threads_to_many.push_back(
+            {of_size("WriteWrite", bytes), over(to_many, {.response_bytes = bytes,
+                                                          .requesters = requesters_of_many,
+                                                          .threads = true,
+                                                          .responder_threads = true})});
+        threads_to_many.push_back({of_size("WriteWrite", bytes, ", requesters by one thread"),
+                                   over(to_many, {.response_bytes = bytes,
+                                                  .requesters = requesters_of_many,
+                                                  .responder_threads = true})});
     }
     // More threads than cores.
     for (const std::size_t bytes : {64U, 4096U}) {
@@ -263,22 +296,35 @@ std::vector<StudyFigure> figures() {
                &RpcResult::median_us, one_to_one),
         figure("3b, p99", "One to one: 99th percentile of latency", "p99_us", "us",
                "response in bytes", sizes, &RpcResult::p99_us, one_to_one),
-        figure("4a", "Requester's busy cycles for each byte", "cycles_per_byte", "cycles per byte",
-               "response in bytes", {64, 256, 1024, 4096, 16384},
+        figure("4a", "Requester's cycles for each byte, polling in vain too", "cycles_per_byte",
+               "cycles per byte", "response in bytes", studied_sizes,
+               &RpcResult::requester_all_cycles_per_byte, one_to_one),
+        figure("4b", "Responder's cycles for each byte, polling in vain too", "cycles_per_byte",
+               "cycles per byte", "response in bytes", studied_sizes,
+               &RpcResult::responder_all_cycles_per_byte, one_to_one),
+        figure("4a, busy", "Requester's busy cycles for each byte", "cycles_per_byte",
+               "cycles per byte", "response in bytes", studied_sizes,
                &RpcResult::requester_cycles_per_byte, one_to_one),
-        figure("4b", "Responder's busy cycles for each byte", "cycles_per_byte", "cycles per byte",
-               "response in bytes", {64, 256, 1024, 4096, 16384},
+        figure("4b, busy", "Responder's busy cycles for each byte", "cycles_per_byte",
+               "cycles per byte", "response in bytes", studied_sizes,
                &RpcResult::responder_cycles_per_byte, one_to_one),
         bandwidths("5", "N to one, own connections", "requesters", crowds, own),
         figure("5, median", "N to one: median latency", "median_us", "us", "requesters", crowds,
                &RpcResult::median_us, latencies),
         figure("5, p99", "N to one: 99th percentile of latency", "p99_us", "us", "requesters",
                crowds, &RpcResult::p99_us, latencies),
-        bandwidths("6", "N to one, a dispatcher for each 8", "requesters", shared_crowds, shared),
-        figure("7", "Responder's busy cycles for each response of 4 KiB", "cycles_per_message",
-               "cycles per response", "requesters", crowds,
+        bandwidths("6", "N to one, " + dispatchers_in_words(), "requesters", shared_crowds, shared),
+        figure("7", "Responder's cycles for each response of 4 KiB, polling in vain too",
+               "cycles_per_message", "cycles per response", "requesters", crowds,
+               &RpcResult::responder_all_cycles_per_message, cycles),
+        figure("7, busy", "Responder's busy cycles for each response of 4 KiB",
+               "cycles_per_message", "cycles per response", "requesters", crowds,
                &RpcResult::responder_cycles_per_message, cycles),
         bandwidths("8", "24 to M, own connections", "responders", responders, own_to_many),
+        bandwidths("8, threads",
+                   fmt::format("24 to M, a thread for each responder; {} for either side",
+                               cores_in_words()),
+                   "responders", responders, threads_to_many),
         figure("table 2", "24 to M: mailboxes that are empty when looked at", "empty_percent",
                "percent", "responders", responders, &RpcResult::empty_percent,
                {named(own_to_many, of_size("WriteWrite", 4096), "WriteWrite, own"),
@@ -292,97 +338,8 @@ std::vector<StudyFigure> figures() {
                     {"WriteWrite, 64 B, dense", over(&RpcCase::idle_percent, small_dense)}}),
         bandwidths("section 8", "N to one, 64 B: inlining and selective signaling", "requesters",
                    {1, 8, 24}, habits),
-        bandwidths("10", "24 to M, a dispatcher for each 8", "responders", responders,
+        bandwidths("10", "24 to M, " + dispatchers_in_words(), "responders", responders,
                    shared_to_many),
-    };
-}
-
-/// What a curve has at one x to what it has at another.
-Judge along(const std::string& id, const std::string& label, std::size_t x, std::size_t to,
-            Range allowed) {
-    return point_to_point({id, label, x}, {id, label, to}, allowed);
-}
-/// What a curve of one figure has to what that of another one has, at the same x.
-Judge across(const std::string& id, const std::string& other_id, const std::string& label,
-             std::size_t x, Range allowed) {
-    return point_to_point({id, label, x}, {other_id, label, x}, allowed);
-}
-
-std::vector<StudyFinding> findings() {
-    const std::string small = "WriteWrite, 64 B";
-    const std::string page = "WriteWrite, 4096 B";
-    const std::string large = "WriteWrite, 16384 B";
-    return {
-        {"5", "3a", "Responses by WRITE outperform those by SEND: of WRITE requests",
-         "median ratio of WriteWrite to WriteSend up to 16 KiB at least 1.05",
-         ratio_between("3a", "WriteWrite", "WriteSend", {1.05}, 0, 16384)},
-        {"5", "3a", "... of SEND requests",
-         "median ratio of SendWrite to SendSend up to 16 KiB at least 1.05",
-         ratio_between("3a", "SendWrite", "SendSend", {1.05}, 0, 16384)},
-        {"5", "3a", "From the worst, SendSend, to the best, WriteWrite, it is some 40 %",
-         "median ratio up to 256 B between 1.2 and 2",
-         ratio_between("3a", "WriteWrite", "SendSend", {1.2, 2}, 0, 256)},
-        {"5", "3a", "With 4 MiB the gap closes", "the same between 0.85 and 1.15",
-         ratio_between("3a", "WriteWrite", "SendSend", {0.85, 1.15}, 4'194'304)},
-        {"6", "5", "With many requesters WriteSend outperforms SendWrite: 64 B",
-         "40 requesters, above 1.05",
-         ratio_between("5", "WriteSend, 64 B", "SendWrite, 64 B", {1.05}, 40)},
-        {"6", "5", "... and WriteWrite is more than twice SendSend",
-         "64 B, 16 requesters and more, at least 1.8",
-         ratio_between("5", small, "SendSend, 64 B", {1.8}, 16)},
-        {"6", "7", "What a SEND costs the responder is not amortized",
-         "SendSend, 40 to 8 requesters at least 0.95", along("7", "SendSend", 40, 8, {0.95})},
-        {"7", "8", "With few requesters for each responder SendWrite outperforms WriteSend",
-         "4 KiB, 6 responders, above 1.05",
-         ratio_between("8", "SendWrite, 4096 B", "WriteSend, 4096 B", {1.05}, 6)},
-        {"5", "3b", "Responses of 64 B and of 256 B take about as long",
-         "median latency of 256 B to that of 64 B between 0.8 and 1.4",
-         along("3b", "WriteWrite", 256, 64, {0.8, 1.4})},
-        {"5", "4b", "Cycles for each byte fall with the response, at the responder",
-         "16 KiB to 64 B at most 0.1", along("4b", "WriteWrite", 16384, 64, {0, 0.1})},
-        {"5", "4a", "... and at the requester", "16 KiB to 64 B at most 0.1",
-         along("4a", "WriteWrite", 16384, 64, {0, 0.1})},
-        {"6", "5", "Beyond 16 requesters the bandwidth stays: 64 B",
-         "40 to 16 requesters between 0.8 and 1.25", along("5", small, 40, 16, {0.8, 1.25})},
-        {"6", "5", "... 4 KiB", "40 to 16 requesters between 0.8 and 1.25",
-         along("5", page, 40, 16, {0.8, 1.25})},
-        {"6", "6", "A dispatcher has the same bandwidth with 40 requesters of 4 KiB",
-         "to own connections between 0.9 and 1.1", across("6", "5", page, 40, {0.9, 1.1})},
-        {"6", "6", "... and less with fewer, for the hand-over: 16 requesters",
-         "to own connections below 0.95", across("6", "5", page, 16, {0, 0.95})},
-        {"6", "7", "The responder's cycles for a message fall from 8 requesters to 40",
-         "40 to 8 requesters at most 0.9", along("7", "WriteWrite", 40, 8, {0, 0.9})},
-        {"7", "8", "Small responses gain by more responders",
-         "64 B, 6 to 2 responders at least 1.2", along("8", small, 6, 2, {1.2})},
-        {"7", "table 2", "More responders find more mailboxes empty",
-         "own connections, 6 to 2 responders at least 1.05",
-         along("table 2", "WriteWrite, own", 6, 2, {1.05})},
-        {"7", "9a", "90 mailboxes cost nothing, as long as all are in use",
-         "90 to 16 requesters at least 0.9", along("9a", "WriteWrite", 90, 16, {0.9})},
-        {"7", "9b", "Up to 70 % empty mailboxes the bandwidth is stable",
-         "70 % to none at least 0.85", along("9b", page, 70, 0, {0.85})},
-        {"7", "9b", "With 90 % it has lost more than half", "90 % to none at most 0.5",
-         along("9b", page, 90, 0, {0, 0.5})},
-        {"8", "9b", "One byte for each requester, side by side, mends that",
-         "dense to flag, 64 B, 90 % and more, above 1.02",
-         ratio_between("9b", "WriteWrite, 64 B, dense", small, {1.02}, 90)},
-        {"8", "section 8", "Inlining small messages gains: by WRITE",
-         "median ratio of as it is to not inlined above 1.02",
-         ratio_between("section 8", "WriteWrite, posted", "WriteWrite, not inlined", {1.02})},
-        {"8", "section 8", "... selective signaling gains: by WRITE",
-         "median ratio of as it is to each signaled above 1.02",
-         ratio_between("section 8", "WriteWrite, posted", "WriteWrite, each signaled", {1.02})},
-        {"8", "section 8, pages", "Huge pages reduce what translating addresses costs",
-         "median ratio of huge to small above 1.02",
-         ratio_between("section 8, pages", "huge pages", "small pages", {1.02})},
-        {"8", "section 8, thread domains",
-         "Without locks, as one thread alone uses a queue pair, posting is faster",
-         "median ratio of a thread domain to none above 1.02",
-         ratio_between("section 8, thread domains", "thread domain", "none", {1.02})},
-        {"7", "10", "To many responders, a dispatcher is slower than own connections: 4 KiB",
-         "with 4 responders below 1", across("10", "8", page, 4, {0, 1})},
-        {"7", "10", "... and equal for 16 KiB", "with 4 responders between 0.85 and 1.15",
-         across("10", "8", large, 4, {0.85, 1.15})},
     };
 }
 
@@ -392,7 +349,9 @@ Study rpc_study(std::size_t memory_bytes) {
     std::vector<StudyFigure> all = figures();
     for (StudyFigure& each : size_figures()) all.push_back(std::move(each));
     for (StudyFigure& each : memory_figures(memory_bytes)) all.push_back(std::move(each));
-    std::vector<StudyFinding> found = findings();
+    for (StudyFigure& each : simulated_figures()) all.push_back(std::move(each));
+    std::vector<StudyFinding> found = findings_of_work();
+    for (StudyFinding& each : simulated_findings()) found.push_back(std::move(each));
     if (const std::size_t here = response_bytes_here(memory_bytes); here != usual_memory) {
         const std::string memory = of_memory(here);
         const std::string usual = of_memory(usual_memory);

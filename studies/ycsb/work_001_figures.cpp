@@ -14,42 +14,41 @@
 #include "millrace/base/error.hpp"
 #include "millrace/base/placement.hpp"
 #include "studies/framework/study_runs.hpp"
+#include "studies/works/quotations.hpp"
 
 namespace millrace::bench {
 namespace {
 
 // --- what the work prints
 
-/// Microseconds of a lookup, section 5.1.
+/// Lookups of section 5.1.
 struct LookupOfWork {
     const char* label;
     LookupWay way;
-    double us;
+    const char* quotation;  ///< microseconds
+    [[nodiscard]] double us() const { return quoted(quotation); }
 };
-constexpr std::array lookups_of_work{LookupOfWork{"TCP", LookupWay::tcp, 15},
-                                     LookupOfWork{"Unix", LookupWay::unix_socket, 8.3},
-                                     LookupOfWork{"RDMA", LookupWay::posted, 1.4},
-                                     LookupOfWork{"shared memory", LookupWay::stored, 0.21},
-                                     LookupOfWork{"bare table", LookupWay::table, 0.057}};
+constexpr std::array lookups_of_work{
+    LookupOfWork{"TCP", LookupWay::tcp, "001.lookup.tcp"},
+    LookupOfWork{"Unix", LookupWay::unix_socket, "001.lookup.unix"},
+    LookupOfWork{"RDMA", LookupWay::posted, "001.lookup.rdma"},
+    LookupOfWork{"shared memory", LookupWay::stored, "001.lookup.memory"},
+    LookupOfWork{"bare table", LookupWay::table, "001.lookup.table"}};
 
 /// Table 5.1: of 1 to 6 million requests a second, in microseconds.
-struct LoadOfWork {
-    double mean;
-    double median;
-    double p99;
-    double most;
-};
-constexpr std::array loads_of_work{
-    LoadOfWork{2.80, 2.80, 3.29, 4.75},   LoadOfWork{2.79, 2.67, 3.77, 6.96},
-    LoadOfWork{2.67, 2.51, 3.89, 8.93},   LoadOfWork{2.76, 2.58, 3.97, 11.79},
-    LoadOfWork{3.30, 2.89, 11.44, 71.13}, LoadOfWork{4.35, 2.59, 24.45, 9109.43}};
-
-/// How much less a lookup takes in the best placement than in the worst, section 5.2: "over 40 %".
-constexpr double of_placement = 1.4;
+constexpr const char* mean_of_work = "001.load.mean";
+constexpr const char* median_of_work = "001.load.median";
+constexpr const char* p99_of_work = "001.load.p99";
+constexpr const char* most_of_work = "001.load.most";
+double load_of_work(const char* name, std::size_t sixth) {
+    return quoted(name, static_cast<double>(sixth));
+}
 
 // --- figures
 
 constexpr std::size_t answer_bytes = 100;  ///< of the work
+constexpr const char* ours_in_memory = "ours, posted";
+constexpr const char* ours_over_link = "ours, over 40 Gb/s";
 const std::vector<std::string> no_link{"fast"};
 
 StudyFigure figure_of_lookups(std::string id, std::string title, std::string quantity,
@@ -99,7 +98,7 @@ std::vector<StudyFigure> figures_5_1(bool quick) {
     return {std::move(speed), std::move(switches)};
 }
 
-constexpr std::size_t sixths = loads_of_work.size();
+constexpr std::size_t sixths = 6;
 constexpr std::size_t clients_of_a_sixth = 10;
 double us_of(std::uint64_t ns) { return static_cast<double>(ns) / 1e3; }
 
@@ -154,16 +153,51 @@ std::vector<StudyFigure> figures_5_2(bool quick) {
         return run.capacity * static_cast<double>(x) / static_cast<double>(sixths);
     });
     add("made", [](Run run, std::size_t) { return run.per_second; });
-    const auto of_work = [&](const char* label, double LoadOfWork::*quantity) {
-        table.series.push_back({label, [quantity](const std::string&, std::size_t x) {
-                                    return loads_of_work.at(x - 1).*quantity;
-                                }});
+    const auto of_work = [&](const char* label, const char* name) {
+        table.series.push_back(
+            {label, [name](const std::string&, std::size_t x) { return load_of_work(name, x); }});
     };
-    of_work("work's mean", &LoadOfWork::mean);
-    of_work("work's median", &LoadOfWork::median);
-    of_work("work's 99 %", &LoadOfWork::p99);
-    of_work("work's max", &LoadOfWork::most);
+    of_work("work's mean", mean_of_work);
+    of_work("work's median", median_of_work);
+    of_work("work's 99 %", p99_of_work);
+    of_work("work's max", most_of_work);
     return {std::move(distribution), std::move(table)};
+}
+
+/// The work's link, with what it measured to and fro of up to 16 B (section 3.2.2).
+std::string network_of_work() {
+    return fmt::format("shaped:{}g,latency={}us", quoted("001.link"), quoted("001.round_trip") / 2);
+}
+
+/// What others report of their stores, which are not the same loads, with ours beside.
+StudyFigure figure_6_1(bool quick) {
+    StudyFigure made{"6.1",
+                     "Latencies of key-value stores, as their authors print them, with ours",
+                     "lookup_us",
+                     "us",
+                     "bytes of an answer",
+                     {answer_bytes}};
+    made.shape = StudyShape::table;
+    made.modes = no_link;
+    for (const auto& [label, name] :
+         {std::pair{"FaRM", "001.store.farm"}, std::pair{"Nessie", "001.store.nessie"},
+          std::pair{"Pilaf", "001.store.pilaf"}, std::pair{"Herd", "001.store.herd"},
+          std::pair{"FaSST", "001.store.fasst"}, std::pair{"the work", "001.store.own"}}) {
+        made.series.push_back(
+            {label, [name = name](const std::string&, std::size_t) { return quoted(name); }});
+    }
+    for (const auto& [label, is_over_link] :
+         {std::pair{ours_in_memory, false}, std::pair{ours_over_link, true}}) {
+        made.series.push_back(
+            {label, [is_over_link = is_over_link, quick](const std::string& mode, std::size_t x) {
+                 return measure_lookups({.way = LookupWay::posted,
+                                         .mode = is_over_link ? network_of_work() : mode,
+                                         .value_bytes = x,
+                                         .lookups = quick ? 5'000U : 50'000U})
+                     .us;
+             }});
+    }
+    return made;
 }
 
 /// A core of the client's node, and one of the server's that is another one.
@@ -212,7 +246,7 @@ const LookupOfWork& lookup_of_work(std::string_view label) {
 }
 
 StudyFinding faster_lookups(const char* faster, const char* slower) {
-    const double of_work = lookup_of_work(slower).us / lookup_of_work(faster).us;
+    const double of_work = lookup_of_work(slower).us() / lookup_of_work(faster).us();
     const Judge judge = [=](const StudyView& view) -> std::optional<StudyVerdict> {
         const auto ratio =
             view.ratios({"5.1", faster, answer_bytes}, {"5.1", slower, answer_bytes});
@@ -229,15 +263,14 @@ StudyFinding faster_lookups(const char* faster, const char* slower) {
     };
     return {"5.1", "5.1",
             fmt::format("A lookup over {} takes {:.3g} us, over {} {:.3g}", slower,
-                        lookup_of_work(slower).us, faster, lookup_of_work(faster).us),
+                        lookup_of_work(slower).us(), faster, lookup_of_work(faster).us()),
             fmt::format("{} to {} within a factor of {}", faster, slower, judged_tolerance), judge};
 }
 
 /// A statistic of table 5.1 at one load, by that at another.
-StudyFinding growth_of(const char* label, double LoadOfWork::*quantity, std::size_t at,
-                       std::size_t from, std::string claim) {
-    const double of_work =
-        loads_of_work.at(at - 1).*quantity / (loads_of_work.at(from - 1).*quantity);
+StudyFinding growth_of(const char* label, const char* name, std::size_t at, std::size_t from,
+                       std::string claim) {
+    const double of_work = load_of_work(name, at) / load_of_work(name, from);
     const Judge judge = [=](const StudyView& view) -> std::optional<StudyVerdict> {
         const auto ratio = view.ratios({"table 5.1", label, at}, {"table 5.1", label, from});
         if (!ratio) return std::nullopt;
@@ -268,14 +301,16 @@ std::optional<StudyVerdict> medians_stay(const StudyView& view) {
         all += fmt::format("{}{:.3g} ({:.3g} to {:.3g})", x == 1 ? "" : ", ", median->median,
                            median->median_low, median->median_high);
     }
-    const auto [least_of_work, most_of_work] = std::minmax_element(
-        loads_of_work.begin(), loads_of_work.end(),
-        [](const LoadOfWork& a, const LoadOfWork& b) { return a.median < b.median; });
+    double least_printed = load_of_work(median_of_work, 1);
+    double most_printed = least_printed;
+    for (std::size_t x = 2; x <= sixths; ++x) {
+        least_printed = std::min(least_printed, load_of_work(median_of_work, x));
+        most_printed = std::max(most_printed, load_of_work(median_of_work, x));
+    }
     StudyVerdict verdict;
-    verdict.agrees =
-        most / least <= judged_tolerance * most_of_work->median / least_of_work->median;
+    verdict.agrees = most / least <= judged_tolerance * most_printed / least_printed;
     verdict.measured = fmt::format("{} us: {:.3g} times, the work {:.3g}", all, most / least,
-                                   most_of_work->median / least_of_work->median);
+                                   most_printed / least_printed);
     return verdict;
 }
 
@@ -283,17 +318,27 @@ std::optional<StudyVerdict> little_load_takes_longer(const StudyView& view) {
     const auto ratio = view.ratios({"table 5.1", "mean", 1}, {"table 5.1", "mean", 3});
     if (!ratio) return std::nullopt;
     // How much is not the point of it.
-    StudyVerdict verdict = judge_factor(*ratio, loads_of_work[0].mean / loads_of_work[2].mean);
-    verdict.stronger =
-        ratio->median_low > judged_tolerance * loads_of_work[0].mean / loads_of_work[2].mean;
+    const double of_work = load_of_work(mean_of_work, 1) / load_of_work(mean_of_work, 3);
+    StudyVerdict verdict = judge_factor(*ratio, of_work);
+    verdict.stronger = ratio->median_low > judged_tolerance * of_work;
     verdict.agrees = ratio->median_low > 1 && !verdict.stronger;
+    return verdict;
+}
+
+std::optional<StudyVerdict> network_lookup(const StudyView& view) {
+    const auto ours = view.summary("6.1", ours_over_link, answer_bytes);
+    if (!ours) return std::nullopt;
+    const double of_work = quoted("001.lookup_over_network");
+    StudyVerdict verdict =
+        judge_value(*ours, {of_work / judged_tolerance, of_work * judged_tolerance});
+    verdict.measured += " us";
     return verdict;
 }
 
 std::optional<StudyVerdict> placement_matters(const StudyView& view) {
     const auto ratio = view.ratios({"5.4", "RDMA", 1}, {"5.4", "RDMA", 0});
     if (!ratio) return std::nullopt;
-    StudyVerdict verdict = judge_factor(*ratio, of_placement);
+    StudyVerdict verdict = judge_factor(*ratio, quoted_gain("001.placement"));
     return verdict;
 }
 
@@ -303,6 +348,7 @@ std::vector<StudyFigure> work_001_ycsb_figures(bool quick) {
     std::vector<StudyFigure> all = figures_5_1(quick);
     for (StudyFigure& one : figures_5_2(quick)) all.push_back(std::move(one));
     all.push_back(figure_5_4(quick));
+    all.push_back(figure_6_1(quick));
     return all;
 }
 
@@ -319,10 +365,13 @@ std::vector<StudyFinding> work_001_ycsb_findings() {
         {"5.1", "table 5.1", "The mean of the least load is higher than that of more load",
          "mean at 1/6 to that at 3/6 more than 1, and not more than 3/2 of the work's",
          little_load_takes_longer},
-        growth_of("max", &LoadOfWork::most, 5, 4, "Overload begins at 5/6: the longest grows"),
-        growth_of("99 %", &LoadOfWork::p99, 6, 1, "99 % take far longer in overload"),
-        growth_of("max", &LoadOfWork::most, 6, 1,
-                  "The longest of an overload is abysmal: over 9 ms"),
+        growth_of("max", most_of_work, 5, 4, "Overload begins at 5/6: the longest grows"),
+        growth_of("99 %", p99_of_work, 6, 1, "99 % take far longer in overload"),
+        growth_of("max", most_of_work, 6, 1, "The longest of an overload is abysmal: over 9 ms"),
+        {"5.1", "6.1", "Over the network a lookup takes 2.3 us, on average",
+         fmt::format("over a link of 40 Gb/s, 1.7 us to and fro, within a factor of {}",
+                     judged_tolerance),
+         network_lookup},
         {"5.2", "5.4", "The best placement on NUMA nodes is over 40 % faster than the worst",
          fmt::format("server on the other node to one on the same within a factor of {}",
                      judged_tolerance),

@@ -90,6 +90,61 @@ TEST(DataMover, LeavesNoItemStrandedThatAPassiveProducerWould) {
     }
 }
 
+/// Pulled data, by a mover.
+template <ring::TransferNotification Transfer, ring::SpaceNotification Space>
+struct Pulled {
+    static constexpr ring::Design value{ring::DataFlow::pull, Transfer, Space, ring::Batching::none,
+                                        ring::Mover::active};
+};
+template <class D>
+class PulledByAMover : public testing::Test {};
+using Transfers = ring::TransferNotification;
+using Spaces = ring::SpaceNotification;
+using EveryPulled =
+    testing::Types<Pulled<Transfers::watermark, Spaces::push>,
+                   Pulled<Transfers::watermark, Spaces::pull>,
+                   Pulled<Transfers::push, Spaces::push>, Pulled<Transfers::push, Spaces::pull>,
+                   Pulled<Transfers::pull, Spaces::push>, Pulled<Transfers::pull, Spaces::pull>>;
+TYPED_TEST_SUITE(PulledByAMover, EveryPulled);
+
+TYPED_TEST(PulledByAMover, DataComeThoughTheConsumerMakesNoCall) {
+    constexpr std::uint64_t capacity = 8;
+    Ends<std::uint64_t, TypeParam::value> ends{{.ring = {.capacity = capacity}}};
+    // The producer's ring has room again: what lay there is in the consumer's.
+    for (std::uint64_t sent = 0; sent < 2 * capacity; ++sent) {
+        ASSERT_EQ(ends.producer().enqueue(sent, Deadline::after(40s)), Status::ok) << sent;
+    }
+    // Both rings are full, and nobody takes.
+    EXPECT_EQ(ends.producer().enqueue(2 * capacity, Deadline::after(20ms)), Status::timed_out);
+    std::uint64_t number = 0;
+    for (std::uint64_t i = 0; i < 2 * capacity; ++i) {
+        ASSERT_EQ(ends.consumer().dequeue(number, Deadline::after(40s)), Status::ok) << i;
+        EXPECT_EQ(number, i);
+    }
+    EXPECT_NE(ends.consumer().explain().find("1 READ by the mover"), std::string::npos)
+        << ends.consumer().explain();
+    EXPECT_GT(ends.consumer().stats().ring.data_reads, 0U);
+    EXPECT_GT(ends.consumer().stats().ring.work_requests, 0U);
+}
+
+TYPED_TEST(PulledByAMover, ManyLapsArriveInOrder) {
+    Ends<std::uint64_t, TypeParam::value> ends{{.ring = {.capacity = 64}}};
+    constexpr std::uint64_t items = 5000;
+    std::thread producer{[&] {
+        for (std::uint64_t i = 0; i < items; ++i) {
+            EXPECT_EQ(ends.producer().enqueue(i, Deadline::after(40s)), Status::ok);
+        }
+        EXPECT_EQ(ends.producer().close(Deadline::after(40s)), Status::ok);
+    }};
+    std::uint64_t number = 0;
+    for (std::uint64_t i = 0; i < items; ++i) {
+        ASSERT_EQ(ends.consumer().dequeue(number, Deadline::after(40s)), Status::ok) << i;
+        ASSERT_EQ(number, i);
+    }
+    EXPECT_EQ(ends.consumer().dequeue(number, Deadline::after(40s)), Status::closed);
+    producer.join();
+}
+
 TEST(DataMover, SleepsWhileThereIsNothingToMove) {
     const auto mover = ring::detail::DataMover::of_this_process();
     Ends<std::uint64_t, moved> ends{{}};

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 
+#include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <optional>
@@ -11,7 +12,9 @@
 #include <thread>
 #include <vector>
 
+#include "millrace/flow/filter.hpp"
 #include "readers.hpp"
+#include "structures/slow_filter.hpp"
 #include "support/child_process.hpp"
 
 namespace millrace::flow {
@@ -69,11 +72,12 @@ TEST(LogBetweenProcesses, CountsTowardsAQuorumOnlyWhoLivesAndHasIt) {
 // ---- kill -9 of either end, again and again
 
 /// Appends numbered items until there are `arguments[2]`, then waits until all have them.
-MILLRACE_CHILD(log_owner) {
+template <class T>
+int own_log(const std::vector<std::string>& arguments) {
     LogOptions options = small_log(4096);
     options.directory = arguments[1];
     options.retention = {.bytes = 64 << 10, .until_acknowledged = {"sink"}};
-    auto log = Log<Numbered>::listen(arguments[0], options);
+    auto log = Log<T>::listen(arguments[0], options);
     const std::uint64_t count = std::stoull(arguments[2]);
     Numbered last;
     if (log.end() != 0 &&
@@ -86,25 +90,33 @@ MILLRACE_CHILD(log_owner) {
     if (log.wait_acknowledged(count, {"sink"}, soon()) != Status::ok) return 3;
     return log.close(soon()) == Status::ok ? 0 : 4;
 }
+MILLRACE_CHILD(log_owner) { return own_log<Numbered>(arguments); }
+MILLRACE_CHILD(filtering_log_owner) {
+    const FilterWatch watch{arguments[3]};
+    filter_watch = &watch;
+    return own_log<Filtered<Numbered, SlowThird>>(arguments);
+}
 
 /// Writes the number of each item, 8 bytes, to a file whose length is where it goes on: what it has
-/// made of an item, and how far it has come, are one thing.
-MILLRACE_CHILD(log_sink) {
-    const std::uint64_t count = std::stoull(arguments[2]);
+/// made of an item, and how far it has come, are one thing. Takes each item, or each third.
+int sink_log(const std::vector<std::string>& arguments, std::uint64_t step) {
+    const std::uint64_t count = (std::stoull(arguments[2]) + step - 1) / step;
     const std::string path = arguments[1];
     std::uint64_t done = std::filesystem::exists(path) ? std::filesystem::file_size(path) / 8 : 0;
     std::filesystem::resize_file((std::ofstream{path, std::ios::app}, path), done * 8);
     std::ofstream file{path, std::ios::binary | std::ios::app};
+    LogReaderOptions options{.name = "sink"};
+    if (step != 1) options.queue.filter = SlowThird{};
     std::optional<LogReader<Numbered>> reader;
     const Deadline deadline = soon();
     do {
         if (!reader.has_value()) {
             // The log ends when it knows that all is done: one that is not there any more knew.
             const bool may_be_over = done == count;
+            options.from = LogStart::position(done == 0 ? 0 : (done - 1) * step + 1);
             try {
                 reader.emplace(LogReader<Numbered>::connect(
-                    arguments[0], {.name = "sink", .from = LogStart::position(done)},
-                    may_be_over ? Deadline::after(10s) : soon()));
+                    arguments[0], options, may_be_over ? Deadline::after(10s) : soon()));
             } catch (const base::Error& error) {
                 if (may_be_over) return 0;
                 if (error.code() == base::ErrorCode::refused) return 1;
@@ -116,7 +128,7 @@ MILLRACE_CHILD(log_sink) {
         Numbered item;
         const Status status = reader->read(item, Deadline::after(5s));
         if (status == Status::ok) {
-            if (item != Numbered::at(done)) return 2;
+            if (item != Numbered::at(done * step)) return 2;
             file.write(reinterpret_cast<const char*>(&item.number), 8).flush();
             ++done;
             if (done % 16 == 0 || done == count) (void)reader->acknowledge();
@@ -135,33 +147,48 @@ MILLRACE_CHILD(log_sink) {
     Numbered none;
     return reader->read(none, soon()) == Status::closed ? 0 : 5;
 }
+MILLRACE_CHILD(log_sink) { return sink_log(arguments, 1); }
+MILLRACE_CHILD(filtering_log_sink) { return sink_log(arguments, 3); }
 
-/// `rounds` of a log and a sink, each killed at random moments until the items are through.
-void kill_again_and_again(std::uint64_t seed, int kills) {
-    SCOPED_TRACE("seed " + std::to_string(seed));
+struct Kills {
+    int all = 0;
+    int while_filtering = 0;
+};
+
+/// A log and a sink, either killed at random moments, `kills` times at most, until the items are
+/// through; with a filter, or without.
+Kills kill_again_and_again(std::uint64_t seed, int kills, bool filters) {
+    const testing::ScopedTrace trace{__FILE__, __LINE__, "seed " + std::to_string(seed)};
     const Folder folder;
     std::filesystem::create_directories(folder.path());
-    constexpr std::uint64_t count = 20'000;
+    constexpr std::uint64_t items = 20'000;
+    const std::uint64_t step = filters ? 3 : 1;
+    const std::uint64_t count = (items + step - 1) / step;
     const std::string address = fresh_address();
     const std::string out = folder.file("out");
+    const FilterWatch watch{folder.file("watch")};
     const auto start_log = [&] {
-        return ChildProcess::start("log_owner",
-                                   {address, folder.file("log"), std::to_string(count)});
+        return ChildProcess::start(
+            filters ? "filtering_log_owner" : "log_owner",
+            {address, folder.file("log"), std::to_string(items), folder.file("watch")});
     };
     const auto start_sink = [&] {
-        return ChildProcess::start("log_sink", {address, out, std::to_string(count)});
+        return ChildProcess::start(filters ? "filtering_log_sink" : "log_sink",
+                                   {address, out, std::to_string(items)});
     };
+    Kills made;
     std::mt19937_64 random{seed};
     ChildProcess log = start_log();
     ChildProcess sink = start_sink();
     const auto is_done = [&] {
         return std::filesystem::exists(out) && std::filesystem::file_size(out) / 8 >= count;
     };
-    for (int i = 0; i != kills && !is_done(); ++i) {
+    for (; made.all != kills && !is_done(); ++made.all) {
         std::this_thread::sleep_for(std::chrono::microseconds{random() % 12'000});
         const bool kills_log = random() % 2 == 0;
         ChildProcess& victim = kills_log ? log : sink;
         victim.kill_and_wait();
+        if (kills_log && watch.was_at_work()) ++made.while_filtering;
         victim = kills_log ? start_log() : start_sink();
     }
     // The last ones finish, or find that all was done before they came.
@@ -172,15 +199,35 @@ void kill_again_and_again(std::uint64_t seed, int kills) {
     std::uint64_t number = 0;
     std::uint64_t next = 0;
     while (file.read(reinterpret_cast<char*>(&number), 8)) {
-        ASSERT_EQ(number, next) << "exactly once, in order";
+        EXPECT_EQ(number, next * step) << "exactly once, in order";
+        if (number != next * step) break;
         ++next;
     }
     EXPECT_EQ(next, count);
+    return made;
+}
+
+/// So many kills, over as many logs as that takes.
+Kills kill_so_often(int kills, bool filters) {
+    Kills made;
+    for (std::uint64_t seed = 1; made.all < kills && !testing::Test::HasFailure(); ++seed) {
+        const Kills more = kill_again_and_again(seed, 25, filters);
+        made.all += more.all;
+        made.while_filtering += more.while_filtering;
+    }
+    std::printf("%d kills, %d of them while a filter was at work\n", made.all,
+                made.while_filtering);
+    return made;
 }
 
 TEST(LogBetweenProcesses, GivesEachItemOnceThroughKillsOfEitherEnd) {
     const bool is_long = std::getenv("MILLRACE_TEST_LONG") != nullptr;
-    for (std::uint64_t seed = 1; seed <= (is_long ? 40 : 2); ++seed) kill_again_and_again(seed, 25);
+    (void)kill_so_often(is_long ? 1000 : 40, false);
+}
+
+TEST(LogBetweenProcesses, GivesEachItemThatAFilterKeepsOnceThroughKillsOfEitherEnd) {
+    const bool is_long = std::getenv("MILLRACE_TEST_LONG") != nullptr;
+    EXPECT_GT(kill_so_often(is_long ? 1000 : 40, true).while_filtering, 0);
 }
 
 // ---- the example

@@ -1220,6 +1220,23 @@ TEST(ServerPolling, IsChosenByTheBudgetOfClientsAndExplained) {
               std::string::npos);
 }
 
+TEST(ServerPolling, ScansByTheKernelThatWasChosen) {
+    for (const ScanKernel kernel : every_scan_kernel) {
+        ServerOptions options;
+        options.polling = Polling::dense;
+        options.tuning.scan = kernel;
+        const connect::Address address = unique_address();
+        if (!is_available(kernel)) {
+            EXPECT_THROW((void)Server::listen(address, options), base::Error) << name_of(kernel);
+            continue;
+        }
+        EXPECT_NE(Server::listen(address, options)
+                      .explain()
+                      .find("scanned by " + std::string{name_of(kernel)}),
+                  std::string::npos);
+    }
+}
+
 TEST(ServerPolling, IsChosenByWhatWillCarryItsMessages) {
     // Between the two figures from which bytes are cheaper: by store, and by post.
     const auto explained = [](ring::Carrier carrier) {

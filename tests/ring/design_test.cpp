@@ -158,6 +158,8 @@ TEST(RingOptions, AreRefusedOutsideTheirRanges) {
     EXPECT_THROW(check({}, {.size = std::size_t{1} << 32}), base::Error);
     EXPECT_THROW(check({.refresh_above = 1.5}), base::Error);
     EXPECT_THROW(check({.credit_parts = 0}), base::Error);
+    EXPECT_THROW(check({.credit_parts = 65537}), base::Error);
+    EXPECT_NO_THROW(check({.credit_parts = 8192}));
     constexpr ItemFacts numbers{.size = 8, .alignment = 8};
     constexpr Design fixed = with(design_1, Batching::fixed);
     EXPECT_NO_THROW(check({.capacity = 8, .batch = 8}, numbers, fixed));

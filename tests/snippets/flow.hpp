@@ -13,11 +13,13 @@
 #include <vector>
 
 #include "millrace/base/coroutine.hpp"
+#include "millrace/connect/hub.hpp"
 #include "millrace/flow/advice.hpp"
 #include "millrace/flow/aggregate.hpp"
 #include "millrace/flow/aggregating.hpp"
 #include "millrace/flow/any.hpp"
 #include "millrace/flow/conflating.hpp"
+#include "millrace/flow/connector.hpp"
 #include "millrace/flow/consumer.hpp"
 #include "millrace/flow/coroutine.hpp"
 #include "millrace/flow/fan_in.hpp"
@@ -110,6 +112,7 @@ extern std::map<std::uint32_t, flow::Sum<long>> all;
 extern flow::Consumer<Item> consumer;
 extern std::array<Item, 100> table;
 extern std::span<const Row* const> rows;
+extern connect::Hub hub;
 extern connect::Address my_address;
 extern std::vector<connect::Address> addresses;
 void use(const auto& item);

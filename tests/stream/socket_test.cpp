@@ -661,7 +661,7 @@ TEST(StreamSocket, PlainMemoryIsLentToTheDeviceWhereAnAdvertisementComesBehindIt
 void send_plain_at_random(Mode mode, std::uint64_t seed) {
     constexpr std::uint64_t total = 3'000'000;
     SocketOptions options = in_mode(mode);
-    options.coalesced_bytes = 8192;
+    options.tuning.coalesced_bytes = 8192;
     Pair pair{options};
     std::mt19937_64 random{seed};
     std::map<std::uint64_t, Bytes> sends;
@@ -780,8 +780,8 @@ TEST(StreamSocket, ReadsWhatLiesInTheRingOverItsEnd) {
 
 TEST(StreamSocket, SmallReceivesAreNotAdvertised) {
     SocketOptions options;
-    options.least_advertised = 1000;
-    options.least_offered = 0;
+    options.tuning.least_advertised = 1000;
+    options.tuning.least_offered = 0;
     Pair pair{options};
     Buffer memory{2 * 4096};
     const auto all = ReceiveFlags::wait_all;
@@ -799,6 +799,41 @@ TEST(StreamSocket, SmallReceivesAreNotAdvertised) {
     sender.join();
     EXPECT_TRUE(is_right(memory.bytes().first(2999), 0, 3));
     EXPECT_GE(pair.near->stats().indirect_bytes_sent, 999U);
+}
+
+TEST(StreamSocket, EveryReceiveIsAdvertisedByThePublishedProtocolWhateverThePeerFollows) {
+    constexpr std::size_t length = 64;
+    constexpr std::uint64_t count = 32;
+    SocketOptions published;
+    published.tuning.protocol = Protocol::published;
+    for (const Protocol of_peer : {Protocol::published, Protocol::extended}) {
+        SocketOptions peer;
+        peer.tuning.protocol = of_peer;
+        Pair pair{peer, published};
+        Buffer memory{2 * count * length};
+        for (std::uint64_t id = 0; id < count; ++id) {
+            ASSERT_EQ(
+                pair.far->receive(memory.slice(id * length, length), id, ReceiveFlags::wait_all),
+                Status::ok);
+        }
+        EXPECT_EQ(pair.far->stats().adverts_sent, count) << "short, and few bytes together";
+        fill(memory.bytes().subspan(count * length), 0, 3);
+        std::thread sender{[&] {
+            for (std::uint64_t id = 0; id < count; ++id) {
+                EXPECT_EQ(pair.near->send(memory.slice((count + id) * length, length), id),
+                          Status::ok);
+                EXPECT_EQ(next(*pair.near, id).status, Status::ok);
+            }
+        }};
+        for (std::uint64_t id = 0; id < count; ++id) {
+            EXPECT_EQ(next(*pair.far, id).bytes, length);
+        }
+        sender.join();
+        EXPECT_TRUE(is_right(memory.bytes().first(count * length), 0, 3));
+        if (of_peer == Protocol::published) {
+            EXPECT_EQ(pair.near->stats().adverts_forgone, 0U) << "short sends take them";
+        }
+    }
 }
 
 TEST(StreamSocket, ReceivesOf16KiBAreAdvertisedWhereManyAreOffered) {
@@ -1134,7 +1169,7 @@ TEST(StreamDescriptor, OfBothEndsGoesQuietWhereNothingIsNew) {
 /// when it began and nothing else happens.
 TEST(StreamDescriptor, WakesForASendThatAwaitsAnAdvertisementInVain) {
     SocketOptions options = in_mode(Mode::dynamic, 256 << 10);
-    options.least_offered = 0;
+    options.tuning.least_offered = 0;
     Pair pair{options};
     Buffer memory{64 << 10};
     Buffer into{64 << 10};

@@ -6,6 +6,7 @@
 #include <rapidcheck.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <map>
@@ -13,6 +14,7 @@
 #include <optional>
 #include <set>
 #include <span>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <utility>
@@ -383,6 +385,133 @@ TEST(Rebalancing, RefusesTwoOwnersOfOneNumber) {
     });
     EXPECT_EQ(error.code(), base::ErrorCode::invalid_argument);
     EXPECT_THAT(error.what(), HasSubstr("number 7"));
+}
+
+// ---- filters
+
+struct OddNumbers {
+    bool operator()(const OfKey& item) const noexcept { return item.number % 2 != 0; }
+};
+struct NoneAtAll {
+    bool operator()(const OfKey& /*item*/) const noexcept { return false; }
+};
+struct JustKey {
+    std::uint64_t key = 0;
+};
+/// Makes something smaller of every third.
+struct ThirdsKeys {
+    std::optional<JustKey> operator()(const OfKey& item) const noexcept {
+        if (item.number % 3 != 0) return std::nullopt;
+        return JustKey{item.key};
+    }
+};
+struct ThrowsForAll {
+    bool operator()(const OfKey& /*item*/) const { throw std::runtime_error{"not this one"}; }
+};
+using SiftedOut = KeyedFanOut<Filtered<OfKey, OddNumbers, NoneAtAll, ThirdsKeys, ThrowsForAll>>;
+
+template <class T = OfKey>
+KeyedFanIn<T> sifting(std::uint64_t number, Filter filter) {
+    Options queue = small(4);
+    queue.filter = filter;
+    return KeyedFanIn<T>::listen(fresh_address(), number, {.queue = queue, .acceptor = {{}}});
+}
+template <class In>
+Owner as_owner(const In& in) {
+    return {in.number(), in.address()};
+}
+
+TEST(FilterOfAKeyedFanOut, IsTheSameAsFilteringAtEachOwner) {
+    auto all = sifting(1, {});
+    auto odd = sifting(2, OddNumbers{});
+    auto keys = sifting<JustKey>(3, ThirdsKeys{});
+    auto out = SiftedOut::connect({as_owner(all), as_owner(odd), as_owner(keys)}, small(4), soon());
+    const std::vector<std::uint64_t> owners{1, 2, 3};
+    std::array<std::vector<std::uint64_t>, 4> expected;
+    std::array<std::vector<std::uint64_t>, 4> taken;
+    std::array<int, 4> told{};
+    const auto count_notices = [&](auto& in) {
+        in.on_rebalance([&](const FanInSource&, std::span<const std::uint64_t> now) {
+            ++told[in.number()];
+            EXPECT_THAT(now, testing::SizeIs(3));
+        });
+    };
+    count_notices(all);
+    count_notices(odd);
+    count_notices(keys);
+    const auto take = [&] {
+        OfKey item;
+        while (all.try_dequeue(item) == Status::ok) taken[1].push_back(item.number);
+        while (odd.try_dequeue(item) == Status::ok) taken[2].push_back(item.number);
+        JustKey key;
+        while (keys.try_dequeue(key) == Status::ok) taken[3].push_back(key.key);
+    };
+    const Deadline deadline = soon();
+    for (std::uint64_t number = 0; number != 600; ++number) {
+        const OfKey item{number % keys_in_play, number};
+        Status status;
+        while ((status = out.try_enqueue(item.key, item)) == Status::full) {
+            take();
+            ASSERT_FALSE(deadline.expired()) << number;
+        }
+        ASSERT_EQ(status, Status::ok);
+        const std::uint64_t owner = owner_of(item.key, owners);
+        if (owner == 1 || (owner == 2 && number % 2 != 0)) expected[owner].push_back(number);
+        if (owner == 3 && number % 3 == 0) expected[owner].push_back(item.key);
+    }
+    while (out.flush(Deadline::now()) != Status::ok || taken != expected) {
+        take();
+        ASSERT_FALSE(deadline.expired());
+    }
+    EXPECT_FALSE(expected[2].empty() || expected[3].empty());
+    EXPECT_THAT(told, ElementsAre(0, 1, 1, 1));
+}
+
+TEST(FilterOfAKeyedFanOut, LetsNoticesThroughWhateverItLeavesOut) {
+    auto none = sifting(1, NoneAtAll{});
+    auto other = sifting(2, {});
+    auto out = SiftedOut::connect({as_owner(none), as_owner(other)}, small(4), soon());
+    std::vector<std::uint64_t> owners;
+    none.on_rebalance([&](const FanInSource&, std::span<const std::uint64_t> now) {
+        owners.assign(now.begin(), now.end());
+    });
+    const Deadline deadline = soon();
+    OfKey item;
+    const auto await_owners = [&](std::size_t count) {
+        while (owners.size() != count && !deadline.expired()) {
+            EXPECT_EQ(none.try_dequeue(item), Status::empty);
+            (void)other.try_dequeue(item);
+            (void)out.flush(Deadline::now());
+        }
+    };
+    await_owners(2);
+    EXPECT_THAT(owners, ElementsAre(1, 2));
+    while (out.remove(2, Deadline::now()) == Status::timed_out && !deadline.expired()) {
+        (void)other.try_dequeue(item);
+    }
+    for (std::uint64_t number = 0; number != 20; ++number) {
+        EXPECT_EQ(out.try_enqueue(number, {number, number}), Status::ok) << "it needs no room";
+    }
+    await_owners(1);
+    EXPECT_THAT(owners, ElementsAre(1));
+}
+
+TEST(FilterOfAKeyedFanOut, ThatThrowsLeavesTheKeysOfItsOwnerToTheOthers) {
+    auto throwing = sifting(1, ThrowsForAll{});
+    auto other = sifting(2, {});
+    auto out = SiftedOut::connect({as_owner(throwing), as_owner(other)}, small(64), soon());
+    std::vector<std::uint64_t> left;
+    out.on_change([&](std::uint64_t number, Status how) {
+        EXPECT_EQ(how, Status::peer_lost);
+        left.push_back(number);
+    });
+    for (std::uint64_t number = 0; number != keys_in_play; ++number) {
+        ASSERT_EQ(out.enqueue(number, {number, number}, soon()), Status::ok);
+        OfKey item;
+        ASSERT_EQ(other.dequeue(item, soon()), Status::ok);
+        EXPECT_EQ(item.number, number) << "the one for which it threw as well";
+    }
+    EXPECT_THAT(left, ElementsAre(1));
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 
 #include <future>
 #include <memory>
+#include <optional>
 #include <random>
 #include <string>
 #include <thread>
@@ -96,6 +97,49 @@ auto connected(SharedFanIn<Tagged>& fan_in, Make&& make) {
 SharedProducer<Tagged> producer_of(SharedFanIn<Tagged>& fan_in, SharedOptions options = {}) {
     return connected(
         fan_in, [&] { return SharedProducer<Tagged>::connect(fan_in.address(), options, soon()); });
+}
+
+TEST(SharedFanIn, TakesManyWhoConnectWithoutWaitingInOneThread) {
+    constexpr std::size_t count = 8;
+    auto fan_in = SharedFanIn<Tagged>::listen(fresh_address(), {.capacity = 4, .expected = count});
+    std::vector<Connector<SharedProducer<Tagged>>> connectors;
+    std::vector<std::optional<SharedProducer<Tagged>>> producers(count);
+    for (std::size_t i = 0; i != count; ++i) connectors.emplace_back(fan_in.address());
+    const Deadline deadline = soon();
+    for (std::size_t connected = 0; connected != count;) {
+        ASSERT_FALSE(deadline.expired()) << connected;
+        for (std::size_t i = 0; i != count; ++i) {
+            if (producers[i].has_value()) continue;
+            producers[i] = connectors[i].try_connect();
+            if (producers[i].has_value()) ++connected;
+        }
+        (void)fan_in.look_around();
+    }
+    InOrder seen{count};
+    Tagged item;
+    for (std::uint64_t number = 0; number != 5; ++number) {
+        for (std::size_t p = 0; p != count; ++p) {
+            ASSERT_EQ(producers[p]->enqueue(Tagged::make(p, number), soon()), Status::ok);
+            ASSERT_EQ(fan_in.dequeue(item, soon()), Status::ok);
+            seen.see(item);
+        }
+    }
+    for (auto& one : producers) EXPECT_EQ(one->close(soon()), Status::ok);
+    EXPECT_EQ(fan_in.dequeue(item, soon()), Status::closed);
+    EXPECT_EQ(seen.total(), 5 * count);
+}
+
+TEST(SharedFanIn, IsNoPlaceForWhoHasOtherItems) {
+    auto fan_in = SharedFanIn<Tagged>::listen(fresh_address());
+    Connector<SharedProducer<std::uint64_t>> connector{fan_in.address()};
+    const base::Error error = error_of([&] {
+        for (const Deadline deadline = soon(); !deadline.expired();) {
+            (void)fan_in.look_around();
+            if (connector.try_connect().has_value()) break;
+        }
+    });
+    EXPECT_EQ(error.code(), base::ErrorCode::refused);
+    EXPECT_THAT(error.what(), HasSubstr("use the same type at both ends"));
 }
 
 TEST(SharedFanIn, WakesWhoSleepsAndSaysWhoseAnItemIs) {

@@ -15,6 +15,7 @@
 #include "millrace/base/error.hpp"
 #include "studies/flow/figures.hpp"
 #include "studies/flow/flow_report.hpp"
+#include "studies/flow/measure_uncredited.hpp"
 #include "studies/flow/run_flow.hpp"
 #include "studies/flow/thesis.hpp"
 
@@ -126,6 +127,19 @@ TEST(FlowFindings, OfTheLinkSayNothingWhereThereIsNone) {
         << "small items must not fill it";
 }
 
+TEST(FlowRuns, AreTheSameAfterTheyWereKept) {
+    StreamResult run = stream(2e6, 0.25);
+    run.enqueue_ns = 31.5;
+    run.full_ns = 12;
+    run.consumer_events = 0.125;
+    const StreamResult read = stream_of(nlohmann::json::parse(json_of(run).dump()));
+    EXPECT_EQ(read.items, run.items);
+    EXPECT_EQ(read.seconds, run.seconds);
+    EXPECT_EQ(read.transfer_ratio, 0.25);
+    EXPECT_EQ(read.full_ns, 12);
+    EXPECT_EQ(json_of(read), json_of(run));
+}
+
 TEST(FlowPlan, MeasuresEachPointOnce) {
     FlowOptions options;
     options.modes = {"fast"};
@@ -193,6 +207,21 @@ INSTANTIATE_TEST_SUITE_P(Modes, FlowMeasurement, testing::Values("fast", ten_gig
                              return std::string{each.param}.substr(0, 6) == "shaped" ? "Shaped"
                                                                                      : "Fast";
                          });
+
+TEST(FlowUncredited, LosesNoItemOverRcAndTellsOfThoseThatItLosesOverUd) {
+    FlowCase chosen;
+    chosen.items = 5000;
+    chosen.limit = std::chrono::seconds{100};
+    chosen.receive_pool = 16;
+    const StreamResult reliable = measure_uncredited(chosen, Uncredited::reliable);
+    EXPECT_EQ(reliable.items, 5000U);
+    EXPECT_EQ(reliable.dropped, 0);
+    const StreamResult datagrams = measure_uncredited(chosen, Uncredited::datagrams);
+    EXPECT_NEAR(static_cast<double>(datagrams.items), 5000 * (1 - datagrams.dropped), 1e-6);
+    EXPECT_EQ(datagrams.retried, 0);
+    chosen.item_bytes = 4096;
+    EXPECT_THROW((void)measure_uncredited(chosen, Uncredited::datagrams), base::Error);
+}
 
 TEST(FlowSocket, StreamsItemsOfEverySize) {
     FlowCase chosen;

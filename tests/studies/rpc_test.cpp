@@ -74,6 +74,28 @@ TEST_P(Rpc, IsMeasuredFromManyToOneAndToMany) {
     }
 }
 
+TEST_P(Rpc, IsMeasuredWithThreadsOfRespondersAndOfDispatchers) {
+    for (const bool threads : {false, true}) {
+        for (const std::size_t per_dispatcher : {0U, 2U}) {
+            expect_measured({.response_bytes = 1024,
+                             .requesters = 4,
+                             .responders = 2,
+                             .threads = threads,
+                             .dispatcher_threads = per_dispatcher != 0,
+                             .responder_threads = true,
+                             .per_dispatcher = per_dispatcher});
+        }
+    }
+}
+
+TEST_P(Rpc, CountsPollingInVainToo) {
+    const RpcResult result = measure_rpc({.mode = GetParam(), .response_bytes = 4096});
+    EXPECT_GT(result.responder_cycles_per_message, 0);
+    EXPECT_GT(result.responder_all_cycles_per_message, result.responder_cycles_per_message);
+    EXPECT_GT(result.requester_all_cycles_per_byte, result.requester_cycles_per_byte);
+    EXPECT_GT(result.responder_cycles_per_vain_look, 0);
+}
+
 TEST_P(Rpc, IsMeasuredWithEmptyMailboxes) {
     for (const auto polling : {message::Polling::flag, message::Polling::dense}) {
         expect_measured({.requesters = 10, .idle_percent = 80, .polling = polling});

@@ -3,9 +3,12 @@
 #include "studies/framework/study.hpp"
 
 #include <algorithm>
+#include <csignal>
 #include <cstdlib>
+#include <filesystem>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 
 #include <fmt/format.h>
@@ -18,6 +21,7 @@
 #include "studies/kv/run_kv.hpp"
 #include "studies/message/run_message.hpp"
 #include "studies/rpc/run_rpc.hpp"
+#include "studies/stream/run_stream.hpp"
 #include "studies/verbs/run_verbs.hpp"
 #include "support/temporary_folder.hpp"
 
@@ -136,6 +140,37 @@ TEST(Factors, AreTakenRunByRun) {
     EXPECT_EQ(view.ratios({"f", "one", 1}, {"f", "one", 2}), std::nullopt);
 }
 
+TEST(Study, KeepsClaimsThatGoOnFromOneAnotherTogether) {
+    struct Claimed {
+        std::string claim;
+    };
+    struct Judged {
+        const Claimed* finding;
+        StudyVerdict verdict;
+    };
+    const Claimed one{"one"};
+    const Claimed more{"... and more"};
+    const Claimed other{"other"};
+    const StudyVerdict agrees{.agrees = true};
+    std::vector<Judged> list{{&other, agrees}, {&one, agrees}, {&more, {}}, {&other, {}}};
+    put_disagreements_first(list);
+    std::string order;
+    for (const Judged& each : list) order += each.finding->claim + "; ";
+    EXPECT_EQ(order, "one; ... and more; other; other; ");
+    EXPECT_FALSE(list[2].verdict.agrees);
+}
+
+TEST(Study, PrintsDisagreementsFirst) {
+    testing::internal::CaptureStdout();
+    (void)run_study(known_study(), {.repeats = 1});
+    const std::string told = testing::internal::GetCapturedStdout();
+    const auto differs = told.find("differs  1.2");
+    const auto agrees = told.find("agrees   1.1");
+    ASSERT_NE(differs, std::string::npos) << told;
+    ASSERT_NE(agrees, std::string::npos) << told;
+    EXPECT_LT(differs, agrees);
+}
+
 TEST(Study, TellsOfPointsThatFailed) {
     testing::internal::CaptureStdout();
     EXPECT_EQ(run_study(known_study(), {.repeats = 2}), 1);
@@ -196,6 +231,91 @@ TEST(Crowd, TellsHowItsLatenciesAreSpread) {
     EXPECT_NEAR(result.deviation_us(), 288.7, 10);
 }
 
+/// A study of points 1 to 4, which counts what it measures; at `end` it is over, by `how`.
+Study ending_study(std::map<std::size_t, int>& measured, std::size_t end, void (*how)()) {
+    Study study{.name = "ending", .work = "none", .modes = {"fast"}, .figures = {}, .findings = {}};
+    StudyFigure figure{"1", "it", "us", "us", "x", {1, 2, 3, 4}, {}};
+    figure.series.push_back({"one", [&measured, end, how](const std::string&, std::size_t x) {
+                                 if (x == end) how();
+                                 ++measured[x];
+                                 return 10.0 * static_cast<double>(x);
+                             }});
+    study.figures.push_back(figure);
+    return study;
+}
+struct Interrupted {};
+void interrupt() { throw Interrupted{}; }
+constexpr std::size_t never = 0;
+
+TEST(StudyPoints, AreKeptUntilAllAreMeasured) {
+    const test::TemporaryFolder folder;
+    const std::string points = folder.path("new/ending.points");
+    std::map<std::size_t, int> measured;
+    StudyOptions options{.json = {folder.path("it.json")}, .repeats = 2, .points = points};
+    testing::internal::CaptureStdout();
+    EXPECT_THROW((void)run_study(ending_study(measured, 3, interrupt), options), Interrupted);
+    EXPECT_EQ(measured, (std::map<std::size_t, int>{{1, 2}, {2, 2}}));
+    measured.clear();
+    options.resume = true;
+    EXPECT_THROW((void)run_study(ending_study(measured, 4, interrupt), options), Interrupted);
+    EXPECT_EQ(measured, (std::map<std::size_t, int>{{3, 2}})) << "the others were there";
+    measured.clear();
+    EXPECT_EQ(run_study(ending_study(measured, never, interrupt), options), 0);
+    (void)testing::internal::GetCapturedStdout();
+    EXPECT_EQ(measured, (std::map<std::size_t, int>{{4, 2}}));
+    const auto document = nlohmann::json::parse(folder.content("it.json"));
+    const auto& all = document["figures"][0]["series"][0]["points"];
+    ASSERT_EQ(all.size(), 4U);
+    EXPECT_EQ(all[1]["median"], 20.0) << "as it was measured by the first";
+    EXPECT_FALSE(std::filesystem::exists(points)) << "it is over";
+    EXPECT_THROW((void)run_study(ending_study(measured, never, interrupt), options), base::Error)
+        << "nothing to go on with";
+}
+
+TEST(StudyPoints, OfOtherSettingsAreNotGoneOnWith) {
+    const test::TemporaryFolder folder;
+    std::map<std::size_t, int> measured;
+    StudyOptions options{.repeats = 2, .points = folder.path("ending.points")};
+    EXPECT_THROW((void)run_study(ending_study(measured, 2, interrupt), options), Interrupted);
+    options.resume = true;
+    options.repeats = 3;
+    try {
+        (void)run_study(ending_study(measured, never, interrupt), options);
+        FAIL() << "it went on";
+    } catch (const base::Error& error) {
+        EXPECT_NE(std::string{error.what()}.find("repeats 2, here 3"), std::string::npos)
+            << error.what();
+    }
+}
+
+TEST(StudyPoints, OfATornLineAreMeasuredAgain) {
+    const test::TemporaryFolder folder;
+    std::map<std::size_t, int> measured;
+    StudyOptions options{.repeats = 1, .points = folder.path("ending.points")};
+    EXPECT_THROW((void)run_study(ending_study(measured, 4, interrupt), options), Interrupted);
+    const std::string whole = folder.content("ending.points");
+    std::filesystem::resize_file(options.points, whole.size() - 5);
+    measured.clear();
+    options.resume = true;
+    testing::internal::CaptureStdout();
+    EXPECT_THROW((void)run_study(ending_study(measured, 4, interrupt), options), Interrupted);
+    EXPECT_EQ(measured, (std::map<std::size_t, int>{{3, 1}}));
+    measured.clear();
+    EXPECT_EQ(run_study(ending_study(measured, never, interrupt), options), 0);
+    (void)testing::internal::GetCapturedStdout();
+    EXPECT_EQ(measured, (std::map<std::size_t, int>{{4, 1}})) << "the torn line hides no other one";
+}
+
+TEST(StudyPointsDeathTest, AreSpokenOfBySignals) {
+    const test::TemporaryFolder folder;
+    std::map<std::size_t, int> measured;
+    const StudyOptions options{.repeats = 1, .points = folder.path("ending.points")};
+    EXPECT_EXIT(
+        (void)run_study(ending_study(measured, 3, [] { (void)std::raise(SIGINT); }), options),
+        testing::KilledBySignal(SIGINT), "--resume goes on with it");
+    EXPECT_NE(folder.content("ending.points").find("figure 1, one, 2, fast"), std::string::npos);
+}
+
 TEST(Study, RefusesWhatItHasNot) {
     EXPECT_THROW((void)run_study(known_study(), {.figures = {"7"}}), base::Error);
     EXPECT_THROW((void)run_study(known_study(), {.modes = {"slow"}}), base::Error);
@@ -222,7 +342,26 @@ TEST(MessageStudy, JudgesEveryFigureByCurvesThatItHas) {
     expect_that_every_finding_is_judged(message_study());
 }
 TEST(KvStudy, JudgesEveryFigureByCurvesThatItHas) {
-    expect_that_every_finding_is_judged(kv_study(95));
+    for (const bool threads : {false, true}) {
+        expect_that_every_finding_is_judged(kv_study({.threads = threads}));
+    }
+}
+TEST(StreamStudy, JudgesEveryFigureByCurvesThatItHas) {
+    expect_that_every_finding_is_judged(stream_study());
+}
+TEST(StreamStudy, ShowsOneProtocolAloneWhereItIsAskedTo) {
+    const auto curves = [](const Study& study) {
+        std::set<std::string> labels;
+        for (const StudyFigure& figure : study.figures) {
+            for (const StudySeries& one : figure.series) labels.insert(one.label);
+        }
+        return labels;
+    };
+    const auto published = curves(stream_study(stream::Protocol::published));
+    EXPECT_TRUE(published.contains("published") && published.contains("16 KiB, published"));
+    EXPECT_FALSE(published.contains("dynamic") || published.contains("16 KiB"));
+    const auto both = curves(stream_study());
+    EXPECT_TRUE(both.contains("published") && both.contains("dynamic"));
 }
 TEST(RpcStudy, JudgesEveryFigureByCurvesThatItHas) {
     expect_that_every_finding_is_judged(rpc_study());

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <csignal>
 #include <map>
+#include <optional>
 #include <regex>
 #include <set>
 #include <sstream>
@@ -16,6 +17,7 @@
 
 #include "support/child_process.hpp"
 #include "support/command.hpp"
+#include "support/free_port.hpp"
 #include "tools/kv_command.hpp"
 
 namespace {
@@ -153,6 +155,41 @@ TEST_F(Kv, ServesByEveryTransportWaitAndTable) {
             EXPECT_NE(said.find("at most 4294967296 bytes"), std::string::npos) << said;
         }
     }
+}
+
+// Appendix A.1 of work 002: bin/kv_server and bin/benchmark.
+TEST_F(Kv, IsCalledAsThePublishedProgramsAre) {
+    std::optional<ChildProcess> server;
+    std::string port;
+    for (int attempt = 0; attempt != 10; ++attempt) {
+        port = std::to_string(millrace::test::free_port());
+        server.emplace(ChildProcess::start_program(
+            {MILLRACE_COMMAND, "kv", "serve", "-r", "rc", "-p", port, "--blocking"}));
+        if (server->read_line() == "listening on 127.0.0.1:" + port) break;
+    }
+    const std::string file = folder_.path("operations.csv");
+    const CommandOutcome bench =
+        run_command({"kv", "bench", "-a", "127.0.0.1", "-p", port, "-r", "rc", "-n", "2", "-o",
+                     "100", "--keys", "10", "--blocking", "--save", file});
+    ASSERT_TRUE(bench.exit.success()) << bench.text;
+    std::istringstream lines{folder_.content("operations.csv")};
+    std::string line;
+    std::getline(lines, line);
+    EXPECT_EQ(line, "client,command,begin_us,end_us");
+    std::map<std::string, int> of_client;
+    while (std::getline(lines, line)) {
+        std::smatch fields;
+        ASSERT_TRUE(std::regex_match(line, fields,
+                                     std::regex{R"((\d+),(GET|SET),(\d+\.\d{3}),(\d+\.\d{3}))"}))
+            << line;
+        ++of_client[fields[1]];
+        EXPECT_GE(std::stod(fields[4]), std::stod(fields[3])) << line;
+    }
+    EXPECT_EQ(of_client, (std::map<std::string, int>{{"0", 50}, {"1", 50}}));
+    const CommandOutcome refused =
+        run_command({"kv", "serve", "--listen", "unix:/nowhere/kv", "-p", port});
+    EXPECT_TRUE(refused.exit.exited_with(2));
+    EXPECT_THAT(refused.text, HasSubstr("--port"));
 }
 
 TEST_F(Kv, ForgetsWhatExpires) {

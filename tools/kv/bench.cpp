@@ -16,6 +16,7 @@
 #include "millrace/connect/address.hpp"
 #include "millrace/connect/admission.hpp"
 #include "millrace/kv/server.hpp"
+#include "workload/kv_operations.hpp"
 
 namespace millrace::tools {
 namespace {
@@ -82,7 +83,9 @@ std::vector<std::string> row_of(const char* name, const base::Histogram& times) 
 
 int run_kv_bench(const KvBenchOptions& options) {
     options.json.check();
+    if (!options.save.empty()) check_writable(options.save, "write every operation");
     KvBenchOptions chosen = options;
+    chosen.load.keeps_each = !options.save.empty();
     if (!options.device.empty()) {
         chosen.load.client.endpoint = connect::Endpoint::open(options.device);
     }
@@ -107,6 +110,7 @@ int run_kv_bench(const KvBenchOptions& options) {
         };
     }
     const workload::KvLoadResult result = workload::run_load(chosen.load);
+    if (!options.save.empty()) workload::write_operations(result, options.save);
     const std::string& device = result.carrier;
     if (terminal) fmt::print(stderr, "\r\033[K");
     const auto [least, most] =

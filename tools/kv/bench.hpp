@@ -14,6 +14,7 @@ struct KvBenchOptions {
     std::string device{};
     std::string secret_file{};  ///< empty: no secret
     workload::KvLoad load{};
+    std::string save{};                ///< file for every operation; empty: they are not kept
     message::PostingHabits posting{};  ///< of that one and of the clients
     JsonOutput json{};
 };

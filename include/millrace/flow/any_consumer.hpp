@@ -38,6 +38,14 @@ class AnyConsumer {
     [[nodiscard]] static AnyConsumer accept(ring::Design design, Listener& listener,
                                             const base::Deadline& deadline);
 
+    // For a Connector: see Factories, and the ends of a fixed design.
+    static constexpr ring::Role role = ring::Role::consumer;
+    [[nodiscard]] static detail::ItemFacts its_items() { return detail::item_facts<T>(); }
+    [[nodiscard]] static AnyConsumer over_as(ring::Design design, detail::Connection connection,
+                                             Options options, const base::Deadline& deadline);
+    [[nodiscard]] bool has_joined();
+    void await_join(const base::Deadline& deadline);
+
     [[nodiscard]] ring::Design design() const noexcept { return end_.design(); }
     base::Status try_dequeue(detail::Taken<T>& item);
     base::Status dequeue(detail::Taken<T>& item, const base::Deadline& deadline);
@@ -64,6 +72,19 @@ template <class T>
 AnyConsumer<T> AnyConsumer<T>::connect(ring::Design design, const connect::Address& address,
                                        Options options, const base::Deadline& deadline) {
     return AnyConsumer{End::connect(design, address, std::move(options), deadline)};
+}
+template <class T>
+AnyConsumer<T> AnyConsumer<T>::over_as(ring::Design design, detail::Connection connection,
+                                       Options options, const base::Deadline& deadline) {
+    return AnyConsumer{End::over(design, std::move(connection), std::move(options), deadline)};
+}
+template <class T>
+bool AnyConsumer<T>::has_joined() {
+    return end_.ask([](auto& end) { return end.has_joined(); });
+}
+template <class T>
+void AnyConsumer<T>::await_join(const base::Deadline& deadline) {
+    end_.ask([&](auto& end) { end.await_join(deadline); });
 }
 template <class T>
 std::optional<AnyConsumer<T>> AnyConsumer<T>::try_accept(ring::Design design, Listener& listener) {

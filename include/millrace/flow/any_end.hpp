@@ -51,6 +51,14 @@ class AnyEnd {
         });
     }
 
+    [[nodiscard]] static AnyEnd over(ring::Design design, Connection connection, Options options,
+                                     const base::Deadline& deadline) {
+        return with_design(design, [&]<ring::Design D>() {
+            return AnyEnd{design, End<T, D>::over_as(design, std::move(connection),
+                                                     std::move(options), deadline)};
+        });
+    }
+
     [[nodiscard]] ring::Design design() const noexcept { return design_; }
     /// What `call` answers of the end: the same type for every design.
     template <class Call>

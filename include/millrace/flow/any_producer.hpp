@@ -45,6 +45,14 @@ class AnyProducer {
     [[nodiscard]] static AnyProducer accept(ring::Design design, Listener& listener,
                                             const base::Deadline& deadline);
 
+    // For a Connector: see Factories, and the ends of a fixed design.
+    static constexpr ring::Role role = ring::Role::producer;
+    [[nodiscard]] static detail::ItemFacts its_items() { return detail::item_facts<T>(); }
+    [[nodiscard]] static AnyProducer over_as(ring::Design design, detail::Connection connection,
+                                             Options options, const base::Deadline& deadline);
+    [[nodiscard]] bool has_joined();
+    void await_join(const base::Deadline& deadline);
+
     [[nodiscard]] ring::Design design() const noexcept { return end_.design(); }
     base::Status try_enqueue(detail::Given<T> item);
     base::Status enqueue(detail::Given<T> item, const base::Deadline& deadline);
@@ -98,6 +106,19 @@ template <class T>
 AnyProducer<T> AnyProducer<T>::connect(ring::Design design, const connect::Address& address,
                                        Options options, const base::Deadline& deadline) {
     return AnyProducer{End::connect(design, address, std::move(options), deadline)};
+}
+template <class T>
+AnyProducer<T> AnyProducer<T>::over_as(ring::Design design, detail::Connection connection,
+                                       Options options, const base::Deadline& deadline) {
+    return AnyProducer{End::over(design, std::move(connection), std::move(options), deadline)};
+}
+template <class T>
+bool AnyProducer<T>::has_joined() {
+    return end_.ask([](auto& end) { return end.has_joined(); });
+}
+template <class T>
+void AnyProducer<T>::await_join(const base::Deadline& deadline) {
+    end_.ask([&](auto& end) { end.await_join(deadline); });
 }
 template <class T>
 std::optional<AnyProducer<T>> AnyProducer<T>::try_accept(ring::Design design, Listener& listener) {

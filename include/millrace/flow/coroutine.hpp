@@ -10,6 +10,7 @@
 #include "millrace/base/error.hpp"
 #include "millrace/base/status.hpp"
 #include "millrace/connect/coroutine.hpp"
+#include "millrace/flow/connector.hpp"
 #include "millrace/flow/listener.hpp"
 #include "millrace/ring/design.hpp"
 
@@ -74,12 +75,21 @@ template <class End>
     return connect::accept_by<End>(
         listener, [&listener] { return End::try_accept(listener); }, deadline);
 }
-/// The same of AnyProducer or AnyConsumer.
+/// As the one before, of AnyProducer or AnyConsumer.
 template <class End>
 [[nodiscard]] base::Task<connect::Accepted<End>> accept(ring::Design design, Listener& listener,
                                                         const base::Deadline& deadline) {
     return connect::accept_by<End>(
         listener, [design, &listener] { return End::try_accept(design, listener); }, deadline);
+}
+
+/// connect::Accepted<End> of a connector that has connected. Throws what try_connect throws.
+/// Connector::wait with Deadline::now() tells how far one came whose time was over.
+template <class End>
+[[nodiscard]] base::Task<connect::Accepted<End>> connect(Connector<End>& connector,
+                                                         const base::Deadline& deadline) {
+    return connect::accept_by<End>(
+        connector, [&connector] { return connector.try_connect(); }, deadline);
 }
 
 }  // namespace millrace::flow

@@ -1,6 +1,6 @@
 // Filters and projections: what a consumer asks its producer to make of each item before it is
 // laid, so that what nobody wants does not travel. Work 000 names the nearest thing, a flow between
-// operators (chapter 1, section 3.4); computation beside the data it leaves open (chapter 8).
+// operators (chapter 1, section 3.4); computation near the data it leaves open (chapter 8).
 //
 //     struct Above {                                     // compiled into both programs
 //         double limit;
@@ -100,8 +100,8 @@ using FilterArgument =
 
 }  // namespace detail
 
-/// As the item type of a Producer, FanOut, Replicator or Log: items of T (or Bytes), of which each
-/// consumer may ask for one of these filters, or for none.
+/// As the item type of a Producer, FanOut, KeyedFanOut, Replicator or Log: items of T (or Bytes),
+/// of which each consumer may ask for one of these filters, or for none.
 template <class T, class... Filters>
 struct Filtered {
     static_assert(sizeof...(Filters) != 0, "name the filters that consumers may ask for");
@@ -201,9 +201,16 @@ struct FilterFacts {
     ItemFacts object;  ///< size, alignment and name of its class
     ItemFacts made;    ///< of what it makes
 };
+/// The filter that a consumer names, where a structure's queues have one that is made of it.
+template <class F>
+struct NamedFilter {
+    using type = F;
+};
 template <class F, class T>
 [[nodiscard]] FilterFacts filter_facts() {
-    return {item_facts<F>(), item_facts<Made<F, T>>()};
+    using Named = typename NamedFilter<F>::type;
+    static_assert(sizeof(F) == sizeof(Named) && alignof(F) == alignof(Named));
+    return {item_facts<Named>(), item_facts<Made<F, T>>()};
 }
 
 /// Which of a producer's filters its consumer has asked for, and the object that it sent.

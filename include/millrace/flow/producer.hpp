@@ -77,6 +77,13 @@ class ProducerEnd {
     [[nodiscard]] std::string failure() const { return sender_->failure(); }
     /// Items in each ring; for Bytes, bytes.
     [[nodiscard]] std::uint64_t capacity() const noexcept { return sender_->terms().capacity(); }
+    // For a Connector: whether the other end has said the last word of the setup. Throw Error: what
+    // has ended that.
+    static constexpr ring::Role role = ring::Role::producer;
+    [[nodiscard]] bool has_joined() { return sender_->has_joined(); }
+    void await_join(const base::Deadline& deadline) {
+        sender_->await_join(deadline, options_.wait);
+    }
     /// What was counted, which the statistics page tells then, too.
     [[nodiscard]] ProducerStats stats() const {
         const auto pause = sender_->pause();
@@ -100,7 +107,7 @@ class ProducerEnd {
           options_{of_producer(std::move(options))},
           sender_{std::make_unique<Sender>(std::move(connection.endpoint),
                                            std::move(connection.link), design_, options_.ring, item,
-                                           deadline, connection.joining)},
+                                           deadline, connection.setup)},
           item_size_{item.size},
           page_{producer_page(options_.name)} {}
 
@@ -317,7 +324,7 @@ class Producer : public detail::ProducerEnd<D>, public detail::Factories<Produce
 
     /// Marks the item at the ring's end and counts it in.
     void lay() noexcept { lay(*this->sender_, this->sender_->at(), this->sender_->position()); }
-    /// The same, of a Sender whose place and position are known.
+    /// As the one before, of a Sender whose place and position are known.
     void lay(typename Base::Sender& sender, std::byte* at,
              [[maybe_unused]] std::uint64_t position) noexcept {
         if constexpr (ring::has_marks(D)) {
@@ -335,7 +342,7 @@ class Producer : public detail::ProducerEnd<D>, public detail::Factories<Produce
         const std::uint64_t mark = ring::slot_mark(sender.position(), sender.terms().initial);
         std::memcpy(first, items.data(), sizeof(T));
         lay_behind(first + slot, items.data() + 1, count - 1, mark + slot);
-        // Whoever looks on comes here first.
+        // A call that looks on comes here first.
         if constexpr (ring::has_marks(D)) sender.lay_mark(first + slot - ring::mark_bytes, mark);
         sender.append(count * slot);
         this->count(count);

@@ -48,13 +48,16 @@ template <>
 struct Connection {
     std::shared_ptr<connect::Endpoint> endpoint;
     connect::Link link;
-    ring::Joining joining = ring::Joining::at_once;
+    ring::Setup setup{};
 };
-/// Refuses options that no peer could make work; then connects.
+/// What a link is asked for. Refuses options that no peer could make work: throws Error.
+[[nodiscard]] connect::LinkOptions connecting_options(Options& options, ring::Design design,
+                                                      const ItemFacts& item);
+/// As that; then connects.
 [[nodiscard]] Connection connect_link(const connect::Address& address, Options& options,
                                       ring::Design design, const ItemFacts& item,
                                       const base::Deadline& deadline);
-/// Of whoever waits for one peer and has no listener to ask: the port that the system chose for
+/// Of an end that waits for one peer and has no listener to ask: the port that the system chose for
 /// port 0 is told by the log (warn).
 [[nodiscard]] Listener listen_for_one(const connect::Address& address, Options options);
 void tell_chosen_port(const connect::Address& asked, const connect::Address& address);
@@ -77,7 +80,8 @@ template <class Make>
     ring::check(listener.options().ring, item, design);
     return connect::try_accept_set_up(listener.links(), [&](connect::Link link) {
         auto endpoint = link.shared_endpoint();
-        return make(Connection{std::move(endpoint), std::move(link), ring::Joining::later});
+        return make(
+            Connection{std::move(endpoint), std::move(link), {.joining = ring::Joining::later}});
     });
 }
 
@@ -113,11 +117,19 @@ class Factories {
         return accept(listener, deadline);
     }
 
-    /// Over a link that was made already, by a structure whose ends have more than one.
+    /// Over a link that was made already, by a structure whose ends have more than one, or by a
+    /// Connector.
     [[nodiscard]] static End over(Connection connection, Options options,
                                   const base::Deadline& deadline) {
-        return End{std::move(connection), D, std::move(options), deadline};
+        return over_as(D, std::move(connection), std::move(options), deadline);
     }
+    [[nodiscard]] static End over_as(ring::Design design, Connection connection, Options options,
+                                     const base::Deadline& deadline) {
+        return End{std::move(connection), design, std::move(options), deadline};
+    }
+    /// For a Connector: what an end says of itself before it is made.
+    static constexpr ring::Design made_for = D;
+    [[nodiscard]] static ItemFacts its_items() { return item_facts<T>(); }
 
     [[nodiscard]] static End connect_as(ring::Design design, const connect::Address& address,
                                         Options options, const base::Deadline& deadline) {

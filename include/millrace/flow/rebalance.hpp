@@ -27,6 +27,9 @@
 // from whom. Between the queues of two owners there is no order, as ever.
 //
 // What lies in the ring of an owner that dies is lost, as of a queue; on_change() says `peer_lost`.
+//
+// With flow::Filtered as item type each consumer may ask for a filter (filter.hpp), by its options'
+// queue. It is asked for items, never for notices; one that throws and stops takes its owner out.
 #pragma once
 
 #include <algorithm>
@@ -36,8 +39,10 @@
 #include <initializer_list>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -46,6 +51,8 @@
 #include "millrace/base/status.hpp"
 #include "millrace/connect/address.hpp"
 #include "millrace/flow/fan_in.hpp"
+#include "millrace/flow/filter.hpp"
+#include "millrace/flow/filtered_producer.hpp"
 #include "millrace/flow/key_hash.hpp"
 #include "millrace/flow/options.hpp"
 #include "millrace/flow/producer.hpp"
@@ -89,6 +96,46 @@ struct Routed {
     T item{};
 };
 
+/// What a consumer's filter does to what travels: a notice passes.
+template <class F, class T>
+struct RoutedFilter {
+    using Result = std::remove_cvref_t<std::invoke_result_t<const F&, const T&>>;
+    static_assert(!std::is_same_v<Result, std::span<const std::byte>>,
+                  "a keyed fan-out has items of one type, and so have its consumers");
+    template <class U>
+    [[nodiscard]] static Routed<U> with_item(const Routed<T>& part, U item) {
+        return {static_cast<typename Routed<U>::Kind>(part.kind), part.epoch, part.member, item};
+    }
+    auto operator()(const Routed<T>& part) const {
+        const bool is_item = part.kind == Routed<T>::Kind::item;
+        if constexpr (std::is_same_v<Result, bool>) {
+            return !is_item || filter(part.item);
+        } else if constexpr (is_optional<Result>) {
+            using U = typename Result::value_type;
+            if (!is_item) return std::optional{with_item(part, U{})};
+            const Result made = filter(part.item);
+            return made.has_value() ? std::optional{with_item(part, *made)} : std::nullopt;
+        } else {
+            return with_item(part, is_item ? filter(part.item) : Result{});
+        }
+    }
+    F filter;
+};
+template <class F, class T>
+struct NamedFilter<RoutedFilter<F, T>> {
+    using type = F;
+};
+
+/// The item type of the queues.
+template <class T>
+struct RoutedItems {
+    using type = Routed<T>;
+};
+template <class T, class... Filters>
+struct RoutedItems<Filtered<T, Filters...>> {
+    using type = Filtered<Routed<T>, RoutedFilter<Filters, T>...>;
+};
+
 /// More owners than a notice may name are not believed.
 inline constexpr std::size_t most_owners = 4096;
 
@@ -98,10 +145,12 @@ inline constexpr std::size_t most_owners = 4096;
 
 }  // namespace detail
 
-/// Move-only; one thread at a time. `T`: an item type.
+/// Move-only; one thread at a time. `T`: an item type, or Filtered.
 template <class T, ring::Design D = ring::design_2>
 class KeyedFanOut {
-    using Routed = detail::Routed<T>;
+    using Item = detail::ItemIn<T>;
+    using Routed = detail::Routed<Item>;
+    using Queue = Producer<typename detail::RoutedItems<T>::type, D>;
     using Kind = typename Routed::Kind;
 
   public:
@@ -147,9 +196,11 @@ class KeyedFanOut {
 
     /// To the owner of `key`; if that is gone, to the one that has its keys now. `full`: it has no
     /// room; `closed`, `peer_lost`: nobody is left.
-    base::Status try_enqueue(std::uint64_t key, const T& item) { return send(key, item, nullptr); }
+    base::Status try_enqueue(std::uint64_t key, const Item& item) {
+        return send(key, item, nullptr);
+    }
     /// The same, waiting for room. Also `timed_out`, `cancelled`.
-    base::Status enqueue(std::uint64_t key, const T& item, const base::Deadline& deadline) {
+    base::Status enqueue(std::uint64_t key, const Item& item, const base::Deadline& deadline) {
         return send(key, item, &deadline);
     }
     /// Looks after the owners, by a system call for each, and sends notices that found no room: for
@@ -182,7 +233,7 @@ class KeyedFanOut {
     void on_change(Watcher watcher) { watcher_ = std::move(watcher); }
     /// Their numbers, in increasing order.
     [[nodiscard]] std::span<const std::uint64_t> owners() const noexcept { return owners_; }
-    /// Who the owners are, and what the queue to one of them is.
+    /// Which consumers are the owners, and what the queue to one of them is.
     [[nodiscard]] std::string explain() const {
         std::string text = "keyed fan-out: " + detail::explain_owners(owners_, epoch_);
         if (!ends_.empty()) text += "the queue to one: " + ends_.front().producer.explain();
@@ -192,7 +243,7 @@ class KeyedFanOut {
   private:
     struct End {
         std::uint64_t number;
-        Producer<Routed, D> producer;
+        Queue producer;
         std::size_t told = 0;     ///< parts of the last notice that it was sent
         bool is_leaving = false;  ///< it has no keys any more
     };
@@ -211,8 +262,7 @@ class KeyedFanOut {
             detail::refuse_owner(owner.number, "there are 4096 owners, which are the most",
                                  "let some consumers have more keys");
         }
-        ends_.push_back(
-            {owner.number, Producer<Routed, D>::connect(owner.address, options_, deadline)});
+        ends_.push_back({owner.number, Queue::connect(owner.address, options_, deadline)});
     }
     void leave(std::size_t at, base::Status how) {
         const std::uint64_t number = ends_[at].number;
@@ -247,7 +297,7 @@ class KeyedFanOut {
         }
         return base::Status::ok;
     }
-    /// As far as there is room: who is gone is found out by the next call that sends there.
+    /// As far as there is room: what is gone is found out by the next call that sends there.
     void tell_all() {
         has_news_ = false;
         for (End& end : ends_) {
@@ -258,7 +308,7 @@ class KeyedFanOut {
         return deadline == nullptr ? end.producer.try_enqueue(part)
                                    : end.producer.enqueue(part, *deadline);
     }
-    base::Status send(std::uint64_t key, const T& item, const base::Deadline* deadline) {
+    base::Status send(std::uint64_t key, const Item& item, const base::Deadline* deadline) {
         if (is_closing_) [[unlikely]]
             return base::Status::closed;
         if (has_news_) [[unlikely]]
@@ -307,7 +357,8 @@ class KeyedFanIn {
     using In = FanIn<Routed, D>;
 
   public:
-    /// Who the owners are for that producer, from the next of its items on; in increasing order.
+    /// Which consumers are the owners for that producer, from the next of its items on; in
+    /// increasing order.
     using Rebalanced =
         std::function<void(const FanInSource& source, std::span<const std::uint64_t> owners)>;
 

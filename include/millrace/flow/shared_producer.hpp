@@ -10,13 +10,14 @@
 // deadline is; nobody else's program is waited for. try_enqueue_batch spreads that over its items.
 //
 // One thread at a time. What try_ operations answer: `ok`; `full`; `closed` (either end closed);
-// `peer_lost`. Waiting operations also `timed_out` and `cancelled`. Who waits for room looks again
-// by the clock, each millisecond.
+// `peer_lost`. Waiting operations also `timed_out` and `cancelled`. A producer that waits for room
+// looks again by the clock, each millisecond.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -25,6 +26,9 @@
 #include "millrace/base/error.hpp"
 #include "millrace/base/status.hpp"
 #include "millrace/connect/address.hpp"
+#include "millrace/connect/connector.hpp"
+#include "millrace/connect/link.hpp"
+#include "millrace/flow/connector.hpp"
 #include "millrace/flow/queue_end.hpp"
 #include "millrace/flow/shared_ring.hpp"
 #include "millrace/flow/stats.hpp"
@@ -72,8 +76,29 @@ class SharedProducerEnd {
     struct State;
 
   private:
+    friend class SharedConnector;
     explicit SharedProducerEnd(std::unique_ptr<State> state) noexcept;
     std::unique_ptr<State> state_;
+};
+
+/// One on its way. Move-only; one thread at a time.
+class SharedConnector {
+  public:
+    SharedConnector(const ItemFacts& item, const connect::Address& address, SharedOptions options);
+    SharedConnector(SharedConnector&&) noexcept;
+    SharedConnector& operator=(SharedConnector&&) noexcept;
+    ~SharedConnector();
+    [[nodiscard]] std::optional<SharedProducerEnd> try_connect();
+    [[nodiscard]] SharedProducerEnd wait(const base::Deadline& deadline);
+    [[nodiscard]] int descriptor() { return connector_.descriptor(); }
+
+  private:
+    void begin(connect::Link link);
+    [[nodiscard]] SharedProducerEnd finish(std::span<const std::byte> theirs);
+    ItemFacts item_;
+    SharedOptions options_;
+    connect::Connector connector_;
+    std::unique_ptr<SharedProducerEnd::State> state_;  ///< once there is a link
 };
 
 }  // namespace detail
@@ -126,11 +151,32 @@ class SharedProducer {
     [[nodiscard]] std::string explain() const { return end_.explain(); }
 
   private:
+    friend Connector<SharedProducer>;
     explicit SharedProducer(detail::SharedProducerEnd end) noexcept : end_{std::move(end)} {}
     [[nodiscard]] static const std::byte* bytes_of(const T& item) noexcept {
         return reinterpret_cast<const std::byte*>(&item);
     }
     detail::SharedProducerEnd end_;
+};
+
+/// A producer on its way, for programs that do not wait: as that of a queue (connector.hpp).
+template <class T>
+class Connector<SharedProducer<T>> {
+  public:
+    explicit Connector(const connect::Address& address, SharedOptions options = {})
+        : way_{detail::item_facts<T>(), address, std::move(options)} {}
+    [[nodiscard]] std::optional<SharedProducer<T>> try_connect() {
+        std::optional<detail::SharedProducerEnd> end = way_.try_connect();
+        if (!end.has_value()) return std::nullopt;
+        return SharedProducer<T>{std::move(*end)};
+    }
+    [[nodiscard]] SharedProducer<T> wait(const base::Deadline& deadline) {
+        return SharedProducer<T>{way_.wait(deadline)};
+    }
+    [[nodiscard]] int descriptor() { return way_.descriptor(); }
+
+  private:
+    detail::SharedConnector way_;
 };
 
 }  // namespace millrace::flow

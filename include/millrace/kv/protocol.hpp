@@ -199,10 +199,10 @@ struct DumpPage {
 /// None: it is none.
 [[nodiscard]] std::optional<DumpPage> parse_dump_page(std::span<const std::byte> rest) noexcept;
 
-/// What an item takes in a page, besides its bytes.
+/// What an item takes in a page, apart from its bytes.
 inline constexpr std::size_t dumped_head_bytes = 16;
-/// One item of a dump, and what follows it. None: at the end, or if it is no dump (then `dump` is
-/// not empty).
+/// One item of a dump, and what follows it. None: at the end, or if it is not a dump (then `dump`
+/// is not empty).
 [[nodiscard]] std::optional<Entry> next_of_dump(std::span<const std::byte>& dump) noexcept;
 
 /// Keys that one mget asks for at most, so that other clients do not wait for long.

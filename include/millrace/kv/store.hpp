@@ -1,5 +1,5 @@
 // A key-value store in the memory of one process: bounded, with expiry and versions. It knows
-// nothing of connections; service.hpp puts it behind them.
+// nothing of connections; service.hpp joins it to them.
 //
 //     kv::Store store{{.memory_bytes = std::uint64_t{4} << 30, .when_full = kv::WhenFull::evict}};
 //     store.set(key, value);
@@ -127,9 +127,9 @@ class Store {
     ~Store();
 
     /// Hands the item to `take(const Entry&)`, which must not use the store: the item stays as it
-    /// is, and where it is, meanwhile, whatever others do. Nobody waits for it but who finds a full
-    /// store and can only write there; and, of an item that more than 63 threads have at once, who
-    /// needs the lock. `ok`, `not_found`, `bad_key`.
+    /// is, and where it is, meanwhile, whatever others do. Nobody waits for it but a thread that
+    /// finds a full store and can only write there; and, of an item that more than 63 threads have
+    /// at once, one that needs the lock. `ok`, `not_found`, `bad_key`.
     template <class Take>
     Outcome get(std::span<const std::byte> key, Take&& take) {
         using Callable = std::remove_reference_t<Take>;

@@ -10,9 +10,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string_view>
 
 #include "millrace/base/language.hpp"
+#include "millrace/message/detail/mailbox_scan.hpp"
 #include "millrace/message/transfer.hpp"
 #include "millrace/ring/carrier.hpp"
 
@@ -54,6 +56,10 @@ struct Tuning {
     /// Only Polling::shared: packets that one client may have in that buffer, a power of two from 1
     /// to 64. A packet has at most `ring_bytes / 16` bytes. The server scans 8 bytes for each.
     std::uint32_t shared_packets = 8;
+    /// Polling::dense, and Polling::shared: what scans the bytes that say who has written. One that
+    /// this processor lacks is refused. Not given: the fastest that it has. Work 001,
+    /// section 4.2.3.
+    std::optional<ScanKernel> scan{};
     /// The largest ring for answers that a client may have, in bytes.
     std::size_t max_client_ring_bytes = std::size_t{1} << 20;
     /// Requests of one client without an answer, 1 to 4,096. A client that asks for a larger window

@@ -1,4 +1,4 @@
-// The consumer's end of a ring: the engine behind flow::Consumer. It learns of items as the design
+// The consumer's end of a ring: the engine of flow::Consumer. It learns of items as the design
 // says, hands them out where they lie, and gives space back.
 //
 //                 consumed      arrived        told
@@ -8,7 +8,7 @@
 // With push1 or push2 data and watermarks there is no `arrived`: it looks at marks. With pull data,
 // the space that is given back is that of the producer's ring, up to `arrived`.
 //
-// What stands here is how items are looked at and taken, and what a consumer does beside it: sleep,
+// What stands here is how items are looked at and taken, and what else a consumer does: sleep,
 // look after the peer, end. Where it is in its ring stands in detail::Front. How items come there
 // is detail::Intake's, one class for each data flow; how space goes back is detail::SpaceGiver's.
 //
@@ -62,14 +62,19 @@ class Receiver {
   public:
     /// Agrees with the peer over `link`, which it takes. Throws Error.
     /// `design`: D, and how it is run.
-    /// `joining`: later, and nothing arrives until the producer has said its last word, which
-    /// idle() and wait() listen for.
+    /// `setup`: where the producer's last word is not waited for, nothing arrives until it has
+    /// said it, which idle() and wait() listen for.
     Receiver(std::shared_ptr<connect::Endpoint> endpoint, connect::Link link, Design design,
              const RingOptions& options, const ItemFacts& item, const base::Deadline& deadline,
-             Joining joining = Joining::at_once);
+             const Setup& setup = {});
     Receiver(const Receiver&) = delete;
     Receiver& operator=(const Receiver&) = delete;
     ~Receiver();
+
+    /// The producer has said its last word. Never blocks. Throws Error: what has ended the setup.
+    [[nodiscard]] bool has_joined();
+    /// Waits for it. Throws Error as has_joined; timed_out, cancelled.
+    void await_join(const base::Deadline& deadline, const base::WaitPolicy& policy);
 
     // ---- the polled path
 
@@ -89,7 +94,7 @@ class Receiver {
         // Before the space returns: the place of its mark is still this end's.
         if (looks_at_marks && takes_lines_) store_word(place_of_mark(slot_bytes), 0);
         front_.pass(slot_bytes);
-        // So that the space of a batch that is not full returns without another look.
+        // Makes sure that the space of a batch that is not full returns without another look.
         if (intake_.in_batches() &&
             (looks_at_marks ? !is_marked(slot_bytes) : front_.consumed == front_.arrived)) {
             (void)intake_.pass_rest(front_);
@@ -109,7 +114,7 @@ class Receiver {
         const std::byte* at = slot();
         std::uint64_t count = 1;
         if constexpr (D.data == DataFlow::push2) {
-            take(at);  // what lies behind it may be of the next chunk
+            take(at);  // what lies after it may be of the next chunk
         } else {
             most = std::min(most, (front_.ring_bytes - front_.offset) / slot_bytes);
             if (returns_what_is_consumed) {
@@ -158,7 +163,7 @@ class Receiver {
 
     /// To be called when nothing is in front. Every few microseconds of idleness it returns credit
     /// and looks after the peer; so a consumer that is only just faster than its producer does
-    /// not return credit for every single item. `empty`; or, when a look behind it found nothing
+    /// not return credit for every single item. `empty`; or, when a look after it found nothing
     /// either, `closed` or `peer_lost`.
     base::Status idle() noexcept {
         if (end_.has_descriptor()) [[unlikely]]
@@ -173,29 +178,28 @@ class Receiver {
 
     /// Whether an item is in front. Nothing else is done.
     [[nodiscard]] bool has_front() noexcept;
-    /// As idle(), but never falls asleep: for who looks at many, and sleeps elsewhere.
+    /// As idle(), but never falls asleep: for code that looks at many, and sleeps elsewhere.
     base::Status look_around() noexcept {
         if (has_front()) return base::Status::empty;
         looked_ = base::ticks();
         return look();
     }
 
-    // ---- beside it
+    // ---- what else it does
 
     /// Sleeps between looks while `ready` says false.
     template <class Ready>
     base::Status wait(Ready&& ready, const base::Deadline& deadline,
                       const base::WaitPolicy& policy) {
-        if (join_ != nullptr) [[unlikely]] {
-            const auto joined = [&] { return try_join() != base::Status::empty; };
-            const base::Status status = end_.wait(joined, deadline, policy);
-            if (status != base::Status::ok) return status;
+        if (const base::Status waited = wait_to_join(deadline, policy); waited != base::Status::ok)
+            [[unlikely]] {
+            return waited;
         }
         if (may_stand_back) stand_back(deadline, policy);
         return end_.wait(ready, deadline, policy);
     }
     /// For a program's own loop: see connect/readiness.hpp. From the first call on, idle() falls
-    /// asleep `spin` behind the last item. Throws Error (resource_exhausted).
+    /// asleep `spin` after the last item. Throws Error (resource_exhausted).
     [[nodiscard]] int descriptor(std::chrono::nanoseconds spin) { return end_.descriptor(spin); }
     /// Takes no more: the producer is told, whatever is left in the ring is lost.
     void close() noexcept;
@@ -250,8 +254,14 @@ class Receiver {
     }
     [[gnu::cold]] base::Status look_for_last_word() noexcept;
     void join(const Places& theirs);
+    /// Waits until it is here, or something ends it: `ok`, `timed_out`, `cancelled`.
+    base::Status wait_to_join(const base::Deadline& deadline, const base::WaitPolicy& policy) {
+        return join_ == nullptr ? base::Status::ok : wait_for_last_word(deadline, policy);
+    }
+    [[gnu::cold]] base::Status wait_for_last_word(const base::Deadline& deadline,
+                                                  const base::WaitPolicy& policy);
     [[gnu::cold]] base::Status rest() noexcept;
-    /// Behind a long run of slots, leaves the front alone until some are there, or for a moment.
+    /// After a long run of slots, leaves the front alone until some are there, or for a moment.
     [[gnu::noinline]] void stand_back(const base::Deadline& deadline,
                                       const base::WaitPolicy& policy) noexcept;
     [[gnu::noinline]] void return_credit() noexcept;

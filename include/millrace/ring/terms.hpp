@@ -2,9 +2,11 @@
 // socket. Used by Sender and Receiver.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string_view>
+#include <vector>
 
 #include "millrace/base/deadline.hpp"
 #include "millrace/base/error.hpp"
@@ -42,9 +44,9 @@ struct Terms {
     bool in_order = false;            ///< a run of items may be one WRITE: the device keeps the
                                       ///< order of its bytes, or the design does not need it
     bool own_transfer_queue = false;  ///< the counter of transfer push has a queue pair of its own
-    bool second_queue = false;       ///< the link gets a second queue pair, for that or for a mover
-    bool in_place = false;           ///< the producer lays items in the consumer's ring
-    bool far_fences = false;         ///< whoever sleeps makes the fences of whoever publishes
+    bool second_queue = false;  ///< the link gets a second queue pair, for that or for a mover
+    bool in_place = false;      ///< the producer lays items in the consumer's ring
+    bool far_fences = false;    ///< an end that sleeps makes the fences of the one that publishes
     std::uint64_t chunk_bytes = 0;   ///< push2: the transfer size; else 0
     std::uint64_t window_bytes = 0;  ///< what may lie at the consumer unconsumed
     std::uint32_t receive_pool = 0;  ///< the consumer's
@@ -78,11 +80,23 @@ struct Places {
 /// of range. Called before anything is connected.
 void check(const RingOptions& options, const ItemFacts& item = {}, Design design = {});
 
-/// Agrees with the other end. Throws Error:
+/// What both ends have said of what they want, as it went over the socket.
+struct Proposals {
+    std::vector<std::byte> mine;
+    std::vector<std::byte> theirs;
+};
+/// Says what this end wants: the first half of an agreement, for who does not wait. The answer of
+/// the peer is the next word that the link has heard. Returns what was said. Never blocks. Throws
+/// Error: invalid_argument for `options`; and as Link::say.
+[[nodiscard]] std::vector<std::byte> propose(connect::Link& link, Role role, Design design,
+                                             const RingOptions& options, const ItemFacts& item);
+/// Agrees with the other end: waits for its proposal, unless both have proposed already; then it
+/// does not block. Throws Error:
 /// refused when the two do not fit (two consumers, another design, another item size), naming both,
 /// at both ends; invalid_argument for `options`; and as Link::exchange.
 [[nodiscard]] Terms agree(connect::Link& link, Role role, Design design, const RingOptions& options,
-                          const ItemFacts& item, const base::Deadline& deadline);
+                          const ItemFacts& item, const base::Deadline& deadline,
+                          const std::optional<Proposals>& proposals = std::nullopt);
 /// The exchange of addresses, in halves that do not wait. Both ends must have registered what they
 /// name. Throw Error (peer_lost, closed, protocol).
 void say_places(connect::Link& link, const Places& mine);

@@ -16,6 +16,17 @@ enum class Mode : std::uint8_t {
     indirect,  ///< the receiver never advertises and always copies
 };
 
+/// Which protocol one end of a stream in mode `dynamic` follows. The ends need not agree.
+enum class Protocol : std::uint8_t {
+    /// That of work 003, and what docs/design/stream.md adds to it: sends wait a moment for an
+    /// advertisement that is late, short ones leave it, receives are advertised anew as soon as the
+    /// ring is empty.
+    extended,
+    /// That of work 003 alone, to be compared: a send goes to an advertisement that has come, or
+    /// else to the ring, and every receive is advertised.
+    published,
+};
+
 [[nodiscard]] constexpr std::string_view name_of(Mode mode) noexcept {
     switch (mode) {
         case Mode::dynamic: return "dynamic";

@@ -75,11 +75,6 @@ constexpr std::array all_contradictions{
     Contradiction{[](const R& r) { return r.selective && r.levels > 1; }, "selective", "levels",
                   "a PriorityProducer evaluates no filter", "leave one of them out"},
     Contradiction{[](const R& r) {
-                      return r.selective && r.consumers_change && r.delivery != Delivery::everyone;
-                  },
-                  "selective", "consumers_change", "a KeyedFanOut evaluates no filter",
-                  "leave one of them out"},
-    Contradiction{[](const R& r) {
                       return r.consumers_change && r.keep != Keep::every &&
                              r.delivery != Delivery::everyone;
                   },

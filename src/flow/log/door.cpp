@@ -23,8 +23,8 @@ template <class End>
 std::optional<End> try_accept_from(connect::Listener& listener, const Options& options) {
     return connect::try_accept_set_up(listener, [&](connect::Link link) {
         auto endpoint = link.shared_endpoint();
-        return End::over({std::move(endpoint), std::move(link), ring::Joining::later}, options,
-                         base::Deadline::after(connect::setup_patience));
+        return End::over({std::move(endpoint), std::move(link), {.joining = ring::Joining::later}},
+                         options, base::Deadline::after(connect::setup_patience));
     });
 }
 

@@ -41,7 +41,8 @@ constexpr Transport every_transport[] = {Transport::rc, Transport::tcp, Transpor
                             .receives = options.tuning.shared_receives,
                             .max_clients = options.max_clients,
                             .shared_slots = options.tuning.shared_packets,
-                            .shared_bytes = options.tuning.shared_bytes},
+                            .shared_bytes = options.tuning.shared_bytes,
+                            .scan = options.tuning.scan.value_or(best_scan_kernel())},
         link);
 }
 

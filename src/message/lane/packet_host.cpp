@@ -47,7 +47,8 @@ PacketHost::PacketHost(const Setting& setting, connect::LinkOptions& link)
             SharedShape{.places = static_cast<std::uint32_t>(setting.max_clients + joining),
                         .slots = setting.shared_slots,
                         .lines = static_cast<std::uint32_t>(in_shared_lines(
-                            std::max(setting.shared_bytes, 2 * each.packet_bytes)))});
+                            std::max(setting.shared_bytes, 2 * each.packet_bytes)))},
+            setting.scan);
     } else {
         link.uc_receive_queue = &completions_;
         link.max_receive_requests =
@@ -60,10 +61,11 @@ PacketHost::PacketHost(const Setting& setting, connect::LinkOptions& link)
 
 PacketHost::~PacketHost() = default;
 
-PacketHost::Shared::Shared(verbs::ProtectionDomain& domain, const SharedShape& shape)
+PacketHost::Shared::Shared(verbs::ProtectionDomain& domain, const SharedShape& shape,
+                           ScanKernel kernel)
     : memory{domain.allocate(shape.bytes(),
                              verbs::Access::remote_write | verbs::Access::remote_read)},
-      reader{{memory.data(), shape.bytes()}, shape} {}
+      reader{{memory.data(), shape.bytes()}, shape, kernel} {}
 
 SharedFacts PacketHost::shared_facts(const PacketLane& lane) const noexcept {
     const verbs::RemoteAddress begin = shared_->memory.remote();

@@ -26,8 +26,9 @@ class PacketHost final : public LaneHost {
         PacketPosting posting{};
         std::uint32_t receives = 0;  ///< of the pool (UD)
         std::uint32_t max_clients = 0;
-        std::uint32_t shared_slots = 0;  ///< rc: packets of a client in the shared buffer
-        std::size_t shared_bytes = 0;    ///< rc: of that
+        std::uint32_t shared_slots = 0;        ///< rc: packets of a client in the shared buffer
+        std::size_t shared_bytes = 0;          ///< rc: of that
+        ScanKernel scan = best_scan_kernel();  ///< rc: of its words
     };
     /// Sets what a listener needs for such links in `link`, whose endpoint is set. Throws Error
     /// (resource_exhausted, verbs).
@@ -71,7 +72,7 @@ class PacketHost final : public LaneHost {
     };
     /// What all clients of a shared buffer share.
     struct Shared {
-        Shared(verbs::ProtectionDomain& domain, const SharedShape& shape);
+        Shared(verbs::ProtectionDomain& domain, const SharedShape& shape, ScanKernel kernel);
         verbs::RegisteredBuffer memory;
         SharedReader reader;
         std::vector<PacketLane*> lanes;  ///< by place; up to the highest that was ever taken

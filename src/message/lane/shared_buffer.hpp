@@ -112,8 +112,9 @@ inline void copy_in_words(std::byte* to, const std::byte* from, std::size_t byte
 class SharedReader {
   public:
     /// `memory`: of shape.bytes(), zeroed, aligned to a line.
-    SharedReader(std::span<std::byte> memory, const SharedShape& shape) noexcept
-        : memory_{memory}, shape_{shape}, scan_{scan_by(best_scan_kernel())} {}
+    SharedReader(std::span<std::byte> memory, const SharedShape& shape,
+                 ScanKernel kernel = best_scan_kernel()) noexcept
+        : memory_{memory}, shape_{shape}, scan_{scan_by(kernel)} {}
 
     [[nodiscard]] const SharedShape& shape() const noexcept { return shape_; }
 

@@ -44,8 +44,9 @@ class Mailboxes {
   public:
     /// Places are numbered from 0. `dense`: registered in `common`, the domain of all clients; if
     /// there is none, byte by byte, by grant(). Throws Error.
-    Mailboxes(Polling polling, std::size_t places, verbs::ProtectionDomain* common)
-        : polling_{polling}, scan_{scan_by(best_scan_kernel())} {
+    Mailboxes(Polling polling, std::size_t places, verbs::ProtectionDomain* common,
+              ScanKernel kernel)
+        : polling_{polling}, scan_{scan_by(kernel)} {
         if (polling != Polling::dense) {
             awaited_.resize(places, nobody);
             return;

@@ -185,7 +185,8 @@ std::string Server::explain() const {
         server.options.transports.to_string(),
         name_of(is_shared ? Polling::shared : server.turns.mailboxes().polling()),
         server.why_polling,
-        dense ? fmt::format("one byte of each client, scanned by {}", name_of(best_scan_kernel()))
+        dense ? fmt::format("one byte of each client, scanned by {}",
+                            name_of(server.options.tuning.scan.value_or(best_scan_kernel())))
               : std::string{"the place of each client's next message"});
     text += server.arrivals.explain();
     if (server.options.transports.has_rdma()) {

@@ -11,12 +11,12 @@
 
 #include <fmt/format.h>
 
+#include "channel/setup.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/placement.hpp"
 #include "millrace/ring/carrier.hpp"
 #include "protection.hpp"
 #include "server/state.hpp"
-#include "setup.hpp"
 
 namespace millrace::message {
 
@@ -76,6 +76,11 @@ void check(const ServerOptions& options) {
                fmt::format("they are from 16 to {}", most_shared_receives),
                "use the default of 1024");
     }
+    if (options.tuning.scan.has_value() && !is_available(*options.tuning.scan)) {
+        refuse(fmt::format("a scan of mailboxes by {}", name_of(*options.tuning.scan)),
+               "this build or this processor has no such instructions",
+               "leave it out: the fastest that there is will be taken");
+    }
     // Larger messages than rings are put together.
     if (options.max_request_bytes > largest_ring) {
         refuse(fmt::format("requests of up to {} bytes", options.max_request_bytes),
@@ -117,7 +122,7 @@ Server::State::State(Foundation foundation, connect::Listener listener, ServerOp
             channel_options.endpoint != nullptr && !options.admission.own_domains
                 ? &channel_options.endpoint->protection_domain()
                 : nullptr,
-            places},
+            options.tuning.scan.value_or(best_scan_kernel()), places},
       announced{*this, places_of(options)},
       answering{*this, hub, places_of(options)},
       put_off{*this},

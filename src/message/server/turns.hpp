@@ -21,8 +21,9 @@ namespace millrace::message {
 /// One thread: the server's.
 class Turns {
   public:
-    Turns(Polling polling, std::size_t places, verbs::ProtectionDomain* common, Places& all)
-        : mailboxes_{polling, places, common}, places_{&all} {}
+    Turns(Polling polling, std::size_t places, verbs::ProtectionDomain* common, ScanKernel kernel,
+          Places& all)
+        : mailboxes_{polling, places, common, kernel}, places_{&all} {}
 
     [[nodiscard]] Mailboxes& mailboxes() noexcept { return mailboxes_; }
     [[nodiscard]] const Mailboxes& mailboxes() const noexcept { return mailboxes_; }

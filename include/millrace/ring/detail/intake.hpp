@@ -4,9 +4,10 @@
 //   advance()     takes what has arrived, and does what the design demands to get more
 //   is_low()      it is time to advance() before nothing is left, because that takes a round trip
 //   pass_rest()   passes over what was left free of a batch
-//   replenish()   gets ready for more behind what was consumed; how far space may be returned
+//   replenish()   gets ready for more after what was consumed; how far space may be returned
 //   free()        how far it could be
 //   end_at()      the producer has said that its last item ends there, and is gone
+//   is_moved()    the data mover READs the items and gives their space; see PulledAhead
 //
 // Where marks in the own ring tell what has arrived, Receiver looks at them by itself.
 //
@@ -18,6 +19,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <type_traits>
 
 #include "millrace/connect/link.hpp"
@@ -46,6 +48,13 @@ using Intake = std::conditional_t<
     D.data == DataFlow::push1, Push1Intake<D>,
     std::conditional_t<D.data == DataFlow::push2, Push2Intake<D>, PullIntake<D>>>;
 
+/// What a mover did to give space.
+struct GivenByMover {
+    std::uint64_t writes = 0;
+    std::uint64_t stores = 0;
+    std::uint64_t events = 0;
+};
+
 /// What the three have in common: the notification, and that it may have to be asked for.
 template <Design D>
 class IntakeBase {
@@ -53,12 +62,17 @@ class IntakeBase {
     IntakeBase(const IntakeBase&) = delete;
     IntakeBase& operator=(const IntakeBase&) = delete;
 
-    /// The queue pair has refused a receive, or is broken. Behind the constructor: it takes fewer
+    /// The queue pair has refused a receive, or is broken. After the constructor: it takes fewer
     /// receives than were agreed.
     [[nodiscard]] bool broken() const noexcept { return transfer_.broken(); }
 
     [[nodiscard]] std::uint64_t transfer_reads() const noexcept { return transfer_.posted(); }
     [[nodiscard]] std::uint64_t data_reads() const noexcept { return 0; }
+    static constexpr bool is_moved() noexcept { return false; }
+    /// The calling thread sleeps no longer.
+    static void awake() noexcept {}
+    /// What the mover did to give space, where it does.
+    [[nodiscard]] static constexpr GivenByMover given() noexcept { return {}; }
     [[nodiscard]] std::uint64_t receives() const noexcept { return transfer_.receives(); }
     /// In a child made by fork: nothing has come, and nobody takes what comes.
     static void become_copy() noexcept {}
@@ -93,7 +107,7 @@ class Push1Intake final : public IntakeBase<D> {
     [[nodiscard]] bool is_low(const Front& front) const noexcept {
         return IntakeBase<D>::asks && front.arrived - front.consumed < this->low_water_;
     }
-    /// Items lie one behind the other.
+    /// Items lie one after the other.
     static constexpr bool in_batches() noexcept { return false; }
     static constexpr bool pass_rest(Front&) noexcept { return false; }
     std::uint64_t replenish(const Front& front) noexcept {
@@ -152,12 +166,21 @@ class Push2Intake final : public IntakeBase<D> {
     bool in_batches_;
 };
 
-/// DataFlow::pull: READs runs of the producer's ring.
+template <Design D>
+class PulledAhead;
+
+/// DataFlow::pull: READs runs of the producer's ring; or, with a mover, has them READ
+/// (PulledAhead).
 template <Design D>
 class PullIntake final : public IntakeBase<D> {
   public:
     PullIntake(connect::Link& link, const Terms& terms, const verbs::RegisteredBuffer& ring);
+    PullIntake(const PullIntake&) = delete;
+    PullIntake& operator=(const PullIntake&) = delete;
+    ~PullIntake();
     void meet(const Meeting& met);
+    [[nodiscard]] bool is_moved() const noexcept { return moved_ != nullptr; }
+    void awake() noexcept;
     [[nodiscard]] static std::uint64_t step(std::uint64_t wanted, const Terms&) noexcept {
         return wanted;
     }
@@ -173,12 +196,17 @@ class PullIntake final : public IntakeBase<D> {
     /// What was not pulled is gone with the producer.
     [[nodiscard]] bool end_at(std::uint64_t, Front&) noexcept { return true; }
     bool is_late(const Front&) noexcept { return false; }
-    [[nodiscard]] std::uint64_t transfer_reads() const noexcept {
-        return IntakeBase<D>::transfer_reads() + puller_.probes();
-    }
-    [[nodiscard]] std::uint64_t data_reads() const noexcept { return puller_.runs(); }
+    [[nodiscard]] bool broken() const noexcept;
+    [[nodiscard]] std::uint64_t transfer_reads() const noexcept;
+    [[nodiscard]] std::uint64_t data_reads() const noexcept;
+    [[nodiscard]] std::uint64_t posted_elsewhere() const noexcept;
+    [[nodiscard]] GivenByMover given() const noexcept;
 
   private:
+    friend class PulledAhead<D>;
+    /// As meet() and advance(), of the thread that READs.
+    void begin(const Meeting& met);
+    [[nodiscard]] bool pull(Front& front, SpaceGiver<D.space>& giver, bool asleep) noexcept;
     /// Where there is something to pull beyond `arrived`: told_ says so afterwards. False: not
     /// known yet, or there is nothing.
     [[nodiscard]] bool ask(const Front& front, bool& believable) noexcept;
@@ -195,6 +223,8 @@ class PullIntake final : public IntakeBase<D> {
     std::uint64_t pull_offset_ = 0;  ///< of `arrived` in the ring
     std::uint64_t ahead_ = 1;        ///< slots that the next probe looks ahead
     bool probing_ = false;           ///< what is on its way is a probe
+    connect::Link* link_;
+    std::unique_ptr<PulledAhead<D>> moved_;
 };
 
 #define MILLRACE_EXTERN_PUSH1(D)         \
