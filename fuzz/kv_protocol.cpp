@@ -1,5 +1,5 @@
 // What a client of the key-value store, or a server of it, may write into a message: requests,
-// answers, dumps and which page of one.
+// answers, dumps and which page of one, several keys and what becomes of each.
 //
 // Required: what is read lies within what was given, a request is the bytes that its parts are
 // written as, and reading a dump ends.
@@ -31,6 +31,34 @@ void require_same_page(std::span<const std::byte> value) {
     }
 }
 
+/// The request's value, and what is answered to it.
+void require_several_keys_read(std::span<const std::byte> input) {
+    if (const std::optional<MgetRequest> asked = parse_mget_request(input)) {
+        std::span<const std::byte> keys = asked->keys;
+        std::size_t count = 0;
+        while (const std::optional<std::span<const std::byte>> key = next_of_keys(keys)) {
+            require_within(*key, input);
+            ++count;
+        }
+        require(keys.empty() && count == asked->count && count <= most_keys,
+                "there are as many keys as were counted");
+        require(count * mget_item_head_bytes <= asked->bytes,
+                "the answer has room for what it says of each");
+    }
+    std::span<const std::byte> items = input;
+    for (std::span<const std::byte> left = items;
+         const std::optional<MgetItem> item = next_of_mget(items); left = items) {
+        require_within(item->value, input);
+        require(item->is_left_out || item->value.size() == item->bytes,
+                "a value is as long as its item says");
+        require(items.size() + size_of(*item) == left.size(), "an item is as long as it says");
+        std::vector<std::byte> again(size_of(*item));
+        write(*item, again.data());
+        require(std::ranges::equal(again, left.first(again.size())),
+                "an item is what it is written as");
+    }
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerInitialize(int*, char***) { return 0; }
@@ -43,6 +71,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         require_within(parts->key, input);
         require_within(parts->value, input);
         require_same_page(parts->value);
+        require_several_keys_read(parts->value);
         const bool forever = (std::to_integer<unsigned>(input[0]) & request_expires) != 0 &&
                              !parts->options.expires_after;
         if (!forever) {  // what expires after centuries is written without that
@@ -53,6 +82,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         }
     }
     require_same_page(input);
+    require_several_keys_read(input);
     std::span<const std::byte> rest;
     if (parse_answer(input, rest)) require_within(rest, input);
     if (const std::optional<DumpPage> page = parse_dump_page(input)) {

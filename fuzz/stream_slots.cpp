@@ -56,7 +56,8 @@ class Session {
         options.type = static_cast<Type>(kind / 3);
         options.ring_bytes = 256;
         options.sends = options.receives = operations;
-        options.least_advertised = options.least_advertised_plain = 1 + input.below(64);
+        options.tuning.least_advertised = options.tuning.least_advertised_plain =
+            1 + input.below(64);
         Listener listener = Listener::listen(connect::Address::parse(unused_address()), options);
         std::thread other{[&] {
             ends_[0].socket.emplace(

@@ -28,7 +28,7 @@ enum Left : int { sender_cpu, sender_direct, sender_direct_transfers, sender_byt
 stream::SocketOptions options_of(const StreamCase& chosen) {
     stream::SocketOptions options;
     options.mode = chosen.mode;
-    options.protocol = chosen.protocol;
+    options.tuning.protocol = chosen.protocol;
     options.ring_bytes = chosen.ring_bytes;
     return options;
 }

@@ -109,7 +109,7 @@ class Page:
             made = self.tables[match.group(2)](run)
             return match.group(0) if made is None else f"{match.group(1)}\n{made}\n{match.group(4)}"
 
-        mark = rf"(<!-- bench {self.study}: (\w+) -->)\n(.*?\n|)(<!-- end -->)"
+        mark = rf"(<!-- bench {self.study}: (\w+) -->)\n(|.*?\n)(<!-- end -->)"
         after = re.sub(mark, renewed, before, flags=re.S)
         print(f"load {run.document['load']}; {run.document['repeats']} runs; "
               f"{run.document['seconds'] / 60:.1f} min; {len(run.values):,} points; "

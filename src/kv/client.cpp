@@ -1,9 +1,10 @@
 #include "millrace/kv/client.hpp"
 
 #include <algorithm>
-#include <new>
 
 #include <fmt/format.h>
+
+#include "many_keys.hpp"
 
 namespace millrace::kv {
 namespace {
@@ -15,18 +16,29 @@ bool has_key(Command command) noexcept {
            command == Command::exists;
 }
 
+/// Of a dump's page.
+std::uint32_t page_bytes(const message::ClientOptions& options) noexcept {
+    const std::size_t heads = answer_head_bytes + sizeof(Cursor);
+    return static_cast<std::uint32_t>(std::min<std::size_t>(
+        dump_page_bytes, options.max_answer_bytes - std::min(options.max_answer_bytes, heads)));
+}
+
 }  // namespace
+
+Client::Client(message::Client client, const message::ClientOptions& options)
+    : client_{std::move(client)},
+      resumes_{options.resumes},
+      dump_page_bytes_{page_bytes(options)},
+      many_keys_{std::make_unique<detail::ManyKeys>(options)} {}
+Client::Client(Client&&) noexcept = default;
+Client& Client::operator=(Client&&) noexcept = default;
+Client::~Client() = default;
 
 Client Client::connect(const connect::Address& address, message::ClientOptions options,
                        const base::Deadline& deadline) {
-    const bool resumes = options.resumes;
     options.tuning.large.keeps_order = true;
     options.tuning.service = server_service;
-    const std::size_t heads = answer_head_bytes + sizeof(Cursor);
-    const auto page_bytes = static_cast<std::uint32_t>(std::min<std::size_t>(
-        dump_page_bytes, options.max_answer_bytes - std::min(options.max_answer_bytes, heads)));
-    return Client{message::Client::connect(address, std::move(options), deadline), resumes,
-                  page_bytes};
+    return Client{message::Client::connect(address, options, deadline), options};
 }
 
 Code Client::check(Command command, const RequestParts& parts) noexcept {
@@ -66,6 +78,11 @@ base::Status Client::submit(Command command, const RequestParts& parts, std::uin
                           id, deadline, {.procedure = static_cast<std::uint16_t>(command)});
 }
 
+base::Status Client::reconnect(const base::Deadline& deadline) {
+    many_keys_->forget_server();
+    return client_.reconnect(deadline);
+}
+
 void Client::check_nothing_is_outstanding() const {
     if (outstanding() == 0) return;
     throw base::Error{
@@ -74,14 +91,28 @@ void Client::check_nothing_is_outstanding() const {
         "take their answers by poll() or wait(), or cancel() them, first"};
 }
 
-void Client::take_back_from(std::uint64_t first) noexcept {
-    for (std::size_t i = 0; i < sent_.size(); ++i) {
-        try {
-            (void)client_.cancel(first + i);
-        } catch (const std::bad_alloc&) {
-            // Nobody gets its answer; only the server is not told.
+base::Status Client::get_all(std::span<const std::span<const std::byte>> keys, TakeAny take,
+                             void* callable, const base::Deadline& deadline) {
+    check_nothing_is_outstanding();
+    detail::ManyKeys& many = *many_keys_;
+    struct TakingBack {
+        Client& client;
+        ~TakingBack() { client.many_keys_->take_back(client); }
+    };
+    const TakingBack taking_back{*this};
+    many.begin(keys, take, callable);
+    for (std::size_t i = 0; i != keys.size(); ++i) many.add(i);
+    while (!many.is_done()) {
+        if (many.has_more()) {
+            const base::Status status =
+                many.submit(*this, outstanding() == 0 ? &deadline : nullptr);
+            if (status == base::Status::ok) continue;
+            if (status != base::Status::full) return status;
         }
+        const base::Status status = wait([&](const Answer& one) { many.take(one); }, deadline);
+        if (status != base::Status::ok) return status;
     }
+    return base::Status::ok;
 }
 
 Result Client::get(std::span<const std::byte> key, std::vector<std::byte>& value,

@@ -1,9 +1,9 @@
 #include "millrace/kv/cluster.hpp"
 
 #include <algorithm>
-#include <new>
 #include <utility>
 
+#include "many_keys.hpp"
 #include "millrace/base/clock.hpp"
 #include "millrace/base/log.hpp"
 
@@ -36,11 +36,15 @@ struct Cluster::State {
         std::optional<Client> client{};  ///< none: it is away
         base::Clock::time_point retry_at{};
         ClusterHealth health{};
+        detail::ManyKeys many_keys;  ///< of multi_get
     };
 
     State(std::vector<ClusterServer> servers, ClusterOptions chosen)
         : options{std::move(chosen)}, ring{names_of(servers)} {
-        for (ClusterServer& one : servers) members.push_back({std::move(one)});
+        for (ClusterServer& one : servers) {
+            members.push_back(
+                {.server = std::move(one), .many_keys = detail::ManyKeys{options.client}});
+        }
     }
 
     void connect(Member& member, const base::Deadline& deadline);
@@ -55,6 +59,7 @@ void Cluster::State::connect(Member& member, const base::Deadline& deadline) {
     const auto patience = base::Clock::now() + options.connect_patience;
     member.client.emplace(
         Client::connect(member.server.address, options.client, deadline.no_later_than(patience)));
+    member.many_keys.forget_server();
     member.health.is_up = true;
     member.health.failure.clear();
     ++member.health.connected;
@@ -173,29 +178,26 @@ Result Cluster::exists(std::span<const std::byte> key, const base::Deadline& dea
 
 // --- many keys
 
-/// One multi_get: what each server was asked for, and has not answered. Whatever ends it, it leaves
-/// nothing: what has no answer is taken back.
+/// One multi_get of all servers. Whatever ends it, it leaves nothing: what has no answer is taken
+/// back.
 class Cluster::Gathering {
   public:
-    Gathering(Cluster& cluster, std::span<const std::span<const std::byte>> keys, TakeAny take,
-              void* callable, const base::Deadline& deadline)
-        : cluster_{cluster},
-          keys_{keys},
-          take_{take},
-          callable_{callable},
-          deadline_{deadline},
-          shares_(cluster.servers()) {
-        for (std::size_t i = 0; i < keys.size(); ++i) {
-            shares_[cluster.server_of(keys[i])].indices.push_back(i);
-        }
-    }
+    Gathering(Cluster& cluster, const base::Deadline& deadline)
+        : cluster_{cluster}, deadline_{deadline} {}
     Gathering(const Gathering&) = delete;
     Gathering& operator=(const Gathering&) = delete;
     ~Gathering() {
-        for (std::size_t which = 0; which < shares_.size(); ++which) take_back(which);
+        for (std::size_t which = 0; which < servers(); ++which) {
+            if (Client* const client = cluster_.reach_up(which)) many(which).take_back(*client);
+        }
     }
 
-    base::Status run() {
+    base::Status run(std::span<const std::span<const std::byte>> keys, TakeAny take,
+                     void* callable) {
+        for (std::size_t which = 0; which < servers(); ++which) {
+            many(which).begin(keys, take, callable);
+        }
+        for (std::size_t i = 0; i < keys.size(); ++i) many(cluster_.server_of(keys[i])).add(i);
         // No server is waited for so long that another one's answers would lie there: a server that
         // hangs costs the others' keys no more than a few of these.
         constexpr std::chrono::nanoseconds least = std::chrono::microseconds{100};
@@ -203,12 +205,12 @@ class Cluster::Gathering {
         for (std::chrono::nanoseconds turn = least;;) {
             bool is_done = true;
             bool came = false;
-            // Every server has as many as its window takes, before one is waited for.
-            for (std::size_t which = 0; which < shares_.size(); ++which) send(which);
-            for (std::size_t which = 0; which < shares_.size(); ++which) {
+            // Every server has as many as have room, before one is waited for.
+            for (std::size_t which = 0; which < servers(); ++which) send(which);
+            for (std::size_t which = 0; which < servers(); ++which) {
                 const base::Status status = receive(which, turn, came);
                 if (status != base::Status::ok) return status;
-                is_done = is_done && shares_[which].is_done();
+                is_done = is_done && many(which).is_done();
             }
             if (is_done) return base::Status::ok;
             if (deadline_.cancelled()) return base::Status::cancelled;
@@ -218,55 +220,31 @@ class Cluster::Gathering {
     }
 
   private:
-    /// Of one server.
-    struct Share {
-        std::vector<std::size_t> indices;  ///< of its keys
-        std::size_t next = 0;              ///< of these, to be sent
-        /// Number and index of each request under way; numbers rise.
-        std::vector<std::pair<std::uint64_t, std::size_t>> sent;
-        [[nodiscard]] bool is_done() const { return sent.empty() && next == indices.size(); }
-    };
-
-    void hand_out(std::size_t index, const Result& result, std::span<const std::byte> value = {}) {
-        take_(callable_, index, result, value);
+    [[nodiscard]] std::size_t servers() const noexcept { return cluster_.servers(); }
+    [[nodiscard]] detail::ManyKeys& many(std::size_t which) noexcept {
+        return cluster_.state_->members[which].many_keys;
     }
 
-    /// As many as the window takes.
+    /// As many as have room.
     void send(std::size_t which) {
-        Share& share = shares_[which];
-        if (share.next == share.indices.size()) return;
+        if (!many(which).has_more()) return;
         Client* const client = cluster_.reach(which, deadline_);
         if (client == nullptr) return give_up(which, message::Outcome::peer_lost);
-        while (share.next < share.indices.size()) {
-            const std::size_t index = share.indices[share.next];
-            std::uint64_t id = 0;
-            const base::Status status = client->submit(Command::get, {.key = keys_[index]}, id);
+        while (many(which).has_more()) {
+            const base::Status status = many(which).submit(*client, nullptr);
             if (status == base::Status::full) return;
-            if (status == base::Status::ok) {
-                share.sent.emplace_back(id, index);
-            } else if (status == base::Status::too_large) {
-                hand_out(index, {.code = Code::key_error});
-            } else {
-                return lose(which, status);
-            }
-            ++share.next;
+            if (status != base::Status::ok) return lose(which, status);
         }
     }
 
     /// What has come; if that is nothing, what comes within a turn. `ok`: it may go on.
     base::Status receive(std::size_t which, std::chrono::nanoseconds turn, bool& came) {
-        Share& share = shares_[which];
         // Also where nothing is under way: answers that nobody wants any more fill the window.
-        if (share.is_done()) return base::Status::ok;
+        if (many(which).is_done()) return base::Status::ok;
         Client& client = *cluster_.reach_up(which);
         const auto take_one = [&](const Answer& answer) {
             came = true;
-            const auto number = [](const auto& one) { return one.first; };
-            const auto at = std::ranges::lower_bound(share.sent, answer.id, {}, number);
-            if (at == share.sent.end() || at->first != answer.id) return;
-            const std::size_t index = at->second;
-            share.sent.erase(at);
-            hand_out(index, answer.result, answer.value);
+            many(which).take(answer);
         };
         base::Status status =
             client.wait(take_one, deadline_.no_later_than(base::Clock::now() + turn));
@@ -288,32 +266,11 @@ class Cluster::Gathering {
 
     /// The server answers none of its keys any more.
     void give_up(std::size_t which, message::Outcome outcome) {
-        Share& share = shares_[which];
-        const Result none{.code = Code::unanswered, .outcome = outcome};
-        for (const auto sent = std::exchange(share.sent, {}); const auto& [id, index] : sent) {
-            hand_out(index, none);
-        }
-        while (share.next < share.indices.size()) hand_out(share.indices[share.next++], none);
-    }
-
-    void take_back(std::size_t which) noexcept {
-        Client* const client = cluster_.reach_up(which);
-        if (client == nullptr) return;
-        for (const auto& [id, index] : shares_[which].sent) {
-            try {
-                (void)client->cancel(id);
-            } catch (const std::bad_alloc&) {
-                // Nobody gets its answer; only the server is not told.
-            }
-        }
+        many(which).give_up({.code = Code::unanswered, .outcome = outcome});
     }
 
     Cluster& cluster_;
-    const std::span<const std::span<const std::byte>> keys_;
-    const TakeAny take_;
-    void* const callable_;
     const base::Deadline& deadline_;
-    std::vector<Share> shares_;
 };
 
 Client* Cluster::reach_up(std::size_t which) noexcept {
@@ -323,7 +280,7 @@ Client* Cluster::reach_up(std::size_t which) noexcept {
 
 base::Status Cluster::get_all(std::span<const std::span<const std::byte>> keys, TakeAny take,
                               void* callable, const base::Deadline& deadline) {
-    return Gathering{*this, keys, take, callable, deadline}.run();
+    return Gathering{*this, deadline}.run(keys, take, callable);
 }
 
 base::Status Cluster::close(const base::Deadline& deadline) {

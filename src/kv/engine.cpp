@@ -1,7 +1,6 @@
 #include "engine.hpp"
 
 #include <algorithm>
-#include <array>
 #include <new>
 #include <string>
 #include <thread>
@@ -41,20 +40,11 @@ std::unique_ptr<Table> make_table(TableKind kind, Budget& budget) {
     }
 }
 
-bool is_bad(std::span<const std::byte> key) noexcept {
-    return key.empty() || key.size() > longest_key;
-}
-
 /// The link in the chain that leads to the item of the key, or to the chain's end.
 Item** link_to(Item*& head, std::span<const std::byte> key) noexcept {
     Item** link = &head;
     while (*link != nullptr && !(*link)->has(key)) link = &(*link)->next;
     return link;
-}
-
-Item* find_in(Item* head, std::span<const std::byte> key) noexcept {
-    while (head != nullptr && !head->has(key)) head = head->next;
-    return head;
 }
 
 /// The clock's hand reads the key of live items without the lock of the chain.
@@ -94,11 +84,6 @@ Engine::Engine(const StoreOptions& options, HashFunction function)
       table_{make_table(options.table, budget_)},
       slabs_{budget_} {}
 
-Engine::Gone Engine::gone(const Item& item, Version cleared) noexcept {
-    if (item.version <= cleared) return Gone::cleared;
-    return item.expires && item.expiry() <= now() ? Gone::expired : Gone::not_at_all;
-}
-
 Engine::Drawn Engine::draw() noexcept {
     while (true) {
         const Version version = version_.fetch_add(1, std::memory_order_seq_cst) + 1;
@@ -109,16 +94,6 @@ Engine::Drawn Engine::draw() noexcept {
         if (!is_clearing && version > mark) return {version, mark};
         std::this_thread::yield();
     }
-}
-
-Entry Engine::entry_of(const Item& item) const noexcept {
-    Entry entry{item.key(), item.value(), item.version, {}, {}, item.note()};
-    if (item.expires) {
-        entry.expires_at = base::Clock::time_point{std::chrono::nanoseconds{item.expiry()}};
-        entry.expires_after =
-            std::chrono::nanoseconds{std::max<std::int64_t>(item.expiry() - now(), 0)};
-    }
-    return entry;
 }
 
 void Engine::count_gone(Gone why) noexcept {
@@ -136,56 +111,6 @@ void Engine::discard(Item* item) noexcept {
 /// The memory of what left the table, at once or by whoever reads it last.
 void Engine::give_back(Item* item) noexcept {
     if (item->marks.leave()) slabs_.free(item);
-}
-
-/// The item that `find(head of the chain)` gives, if it is there: pinned, so that whatever `take`
-/// does with it, which may be to send a megabyte, nobody waits for its lock.
-template <bool Uses, class Find>
-bool Engine::hand_out(std::uint64_t hash, Find find, TakeEntry take) {
-    struct Pin {
-        Engine* engine;
-        Item* item = nullptr;
-        ~Pin() {
-            if (item != nullptr && item->marks.unpin()) [[unlikely]]
-                engine->slabs_.free(item);
-        }
-    } pin{this};
-    bool found_by_lock = false;
-    table_->look(hash, [this, find, &pin, &take, &found_by_lock](Item* head) {
-        Item* const item = find(head);
-        if (item == nullptr || gone(*item, cleared()) != Gone::not_at_all) return;
-        if (item->marks.pin(Uses)) [[likely]] {
-            pin.item = item;
-        } else {
-            found_by_lock = true;
-            take(entry_of(*item));  // many have it: for this one the lock keeps it
-        }
-    });
-    if (pin.item == nullptr) return found_by_lock;
-    take(entry_of(*pin.item));
-    return true;
-}
-
-Outcome Engine::find(std::span<const std::byte> key, TakeEntry take) {
-    if (is_bad(key)) return Outcome::bad_key;
-    const bool found = hand_out<true>(
-        hash(key), [key](Item* head) { return find_in(head, key); }, take);
-    counters_.add(found ? Count::hits : Count::misses);
-    return found ? Outcome::ok : Outcome::not_found;
-}
-
-bool Engine::exists(std::span<const std::byte> key) const noexcept {
-    bool found = false;
-    if (is_bad(key)) return found;
-    table_->look(hash(key), [&](Item* head) {
-        const Item* item = find_in(head, key);
-        found = item != nullptr && gone(*item, cleared()) == Gone::not_at_all;
-    });
-    return found;
-}
-
-void Engine::prefetch(std::span<const std::byte> key) const noexcept {
-    if (!is_bad(key)) table_->prefetch(hash(key));
 }
 
 /// Whether the condition does not hold for what is there. `item` may be null.
@@ -468,32 +393,6 @@ bool Engine::remove_if_gone(const Slabs::Found& found) noexcept {
     count_gone(was);
     discard(found.item);
     return true;
-}
-
-Cursor Engine::visit_from(Cursor from, VisitEntry visit) {
-    // Of 64 KiB and more each, of which all places are looked at.
-    constexpr std::uint64_t most_extents = 128;
-    const auto hash_key = [this](std::span<const std::byte> key) { return hash(key); };
-    std::array<Slabs::Found, Slabs::most_found> found;
-    Slabs::Position position = Slabs::Position::of(from);
-    for (std::uint64_t extents = 0; extents < most_extents;) {
-        const Slabs::Position before = position;
-        const std::size_t count = slabs_.walk(position, found.size(), hash_key, found);
-        if (count == 0) return Cursor::end;
-        for (std::size_t i = 0; i < count; ++i) {
-            bool goes_on = true;
-            const auto same = [item = found[i].item](Item* head) {
-                while (head != nullptr && head != item) head = head->next;
-                return head;
-            };
-            hand_out<false>(found[i].hash, same,
-                            [&](const Entry& entry) { goes_on = visit(entry); });
-            if (!goes_on) return slabs_.position_of(found[i].item).cursor();
-        }
-        extents += position.size_class == before.size_class ? position.extent - before.extent
-                                                            : std::uint64_t{position.extent} + 1;
-    }
-    return position.cursor();
 }
 
 }  // namespace millrace::kv

@@ -42,6 +42,8 @@ class Engine {
 
     using TakeEntry = FunctionRef<void(const Entry&)>;
     Outcome find(std::span<const std::byte> key, TakeEntry take);
+    using TakeOneEntry = FunctionRef<void(std::size_t, Outcome, const Entry&)>;
+    void find_several(std::span<const std::span<const std::byte>> keys, TakeOneEntry take);
     SetResult set(std::span<const std::byte> key, std::span<const std::byte> value,
                   const SetOptions& options) noexcept;
     SetResult set_until(std::span<const std::byte> key, std::span<const std::byte> value,
@@ -75,10 +77,23 @@ class Engine {
     [[nodiscard]] Version cleared() const noexcept {
         return cleared_.load(std::memory_order_seq_cst);
     }
-    [[nodiscard]] static Gone gone(const Item& item, Version cleared) noexcept;
+    [[nodiscard]] static Gone gone(const Item& item, Version cleared) noexcept {
+        if (item.version <= cleared) return Gone::cleared;
+        return item.expires && item.expiry() <= now() ? Gone::expired : Gone::not_at_all;
+    }
+    [[nodiscard]] static bool is_bad(std::span<const std::byte> key) noexcept {
+        return key.empty() || key.size() > longest_key;
+    }
     [[nodiscard]] static bool refuses(const Wish& wish, const Item* item, Version cleared,
                                       SetResult& result) noexcept;
     SetResult put(const Wish& wish) noexcept;
+    /// Items that a reader has: each is let go of, if not before, at the end.
+    template <std::size_t Count>
+    struct Pins;
+    /// The item that `find(head of the chain)` gives, if it is there: pinned. `otherwise(item)`:
+    /// with the lock, where so many have it that it cannot be.
+    template <bool Uses, class Find, class Otherwise>
+    Item* pin(std::uint64_t hash, Find find, Otherwise otherwise);
     template <bool Uses, class Find>
     bool hand_out(std::uint64_t hash, Find find, TakeEntry take);
     [[nodiscard]] Laid lay_over(const Wish& wish, std::size_t most, SetResult& result) noexcept;

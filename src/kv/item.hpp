@@ -148,6 +148,12 @@ struct Item {
 };
 static_assert(sizeof(Item) == 24);
 
+/// The item of that key in the chain that begins there. Null: there is none.
+[[nodiscard]] inline Item* find_in(Item* head, std::span<const std::byte> key) noexcept {
+    while (head != nullptr && !head->has(key)) head = head->next;
+    return head;
+}
+
 [[nodiscard]] constexpr std::size_t bytes_of_item(std::size_t key, std::size_t value, bool expires,
                                                   bool noted) noexcept {
     return sizeof(Item) + key + value + (expires ? sizeof(std::int64_t) : 0) +

@@ -85,4 +85,42 @@ std::optional<Entry> next_of_dump(std::span<const std::byte>& dump) noexcept {
     return entry;
 }
 
+std::optional<MgetRequest> parse_mget_request(std::span<const std::byte> value) noexcept {
+    MgetRequest request;
+    if (!take(value, request.bytes)) return std::nullopt;
+    request.keys = value;
+    while (next_of_keys(value)) ++request.count;
+    if (!value.empty() || request.count == 0 || request.count > most_keys ||
+        request.bytes < request.count * mget_item_head_bytes) {
+        return std::nullopt;
+    }
+    return request;
+}
+
+std::optional<std::span<const std::byte>> next_of_keys(std::span<const std::byte>& keys) noexcept {
+    std::span<const std::byte> rest = keys;
+    std::uint32_t length = 0;
+    if (!take(rest, length) || rest.size() < length) return std::nullopt;
+    keys = rest.subspan(length);
+    return rest.first(length);
+}
+
+std::optional<MgetItem> next_of_mget(std::span<const std::byte>& items) noexcept {
+    constexpr std::uint32_t left_out = std::uint32_t{1} << 31;
+    std::span<const std::byte> rest = items;
+    MgetItem item;
+    const std::optional<AnswerHead> head = parse_answer(rest, rest);
+    if (!head || !take(rest, item.bytes)) return std::nullopt;
+    item.head = *head;
+    item.is_left_out = (item.bytes & left_out) != 0;
+    item.bytes &= ~left_out;
+    if (!item.is_left_out) {
+        if (rest.size() < item.bytes) return std::nullopt;
+        item.value = rest.first(item.bytes);
+        rest = rest.subspan(item.bytes);
+    }
+    items = rest;
+    return item;
+}
+
 }  // namespace millrace::kv

@@ -1,6 +1,7 @@
 #include "service.hpp"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cstdint>
 #include <cstring>
@@ -56,6 +57,7 @@ void Service::operator()(message::Request& request) {
     switch (static_cast<Command>(request.procedure())) {
         case Command::get: get(request, *parts); return;
         case Command::set: set(request, *parts); return;
+        case Command::mget: get_several(request, *parts); return;
         case Command::del:
             answer(request, code_of(store_->erase(parts->key, parts->options.if_version)));
             return;
@@ -96,6 +98,42 @@ void Service::get(message::Request& request, const RequestParts& parts) {
         answer(request, AnswerHead{Code::ok, entry.version}, entry.value);
     });
     if (outcome != Outcome::ok) answer(request, code_of(outcome));
+}
+
+void Service::get_several(message::Request& request, const RequestParts& parts) {
+    const std::optional<MgetRequest> asked = parse_mget_request(parts.value);
+    if (!asked) {
+        answer(request, Code::parsing_error);
+        return;
+    }
+    std::array<std::span<const std::byte>, most_keys> keys;
+    std::span<const std::byte> rest = asked->keys;
+    for (std::span<const std::byte>& key : std::span{keys}.first(asked->count)) {
+        key = *next_of_keys(rest);
+    }
+    const std::size_t most = std::min(asked->bytes, most_mget_bytes);
+    // Each value is copied once, to where the client reads it.
+    (void)request.answer(answer_head_bytes + most, [&](std::span<std::byte> room) {
+        const std::uint64_t head = pack(AnswerHead{});
+        std::memcpy(room.data(), &head, sizeof head);
+        std::byte* at = room.data() + sizeof head;
+        // For values: the heads of all items have room.
+        std::size_t left = most - asked->count * mget_item_head_bytes;
+        const auto lay = [&](const MgetItem& item) {
+            write(item, at);
+            at += size_of(item);
+        };
+        const auto take = [&](std::size_t, Outcome outcome, const Entry& entry) {
+            const bool is_left_out = entry.value.size() > left;
+            if (!is_left_out) left -= entry.value.size();
+            lay({.head = {code_of(outcome), entry.version},
+                 .bytes = static_cast<std::uint32_t>(entry.value.size()),
+                 .is_left_out = is_left_out,
+                 .value = entry.value});
+        };
+        store_->get_several(std::span{keys}.first(asked->count), take);
+        return static_cast<std::size_t>(at - room.data());
+    });
 }
 
 void Service::set(message::Request& request, const RequestParts& parts) {

@@ -44,6 +44,7 @@ class Service {
 
   private:
     void get(message::Request& request, const RequestParts& parts);
+    void get_several(message::Request& request, const RequestParts& parts);
     void set(message::Request& request, const RequestParts& parts);
     void set_option(message::Request& request, const RequestParts& parts);
     void dump(message::Request& request, const RequestParts& parts);

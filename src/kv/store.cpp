@@ -14,6 +14,12 @@ Store::~Store() = default;
 Outcome Store::find(std::span<const std::byte> key, TakeEntry take, void* callable) {
     return state_->engine.find(key, [=](const Entry& entry) { take(callable, entry); });
 }
+void Store::find_several(std::span<const std::span<const std::byte>> keys, TakeOneEntry take,
+                         void* callable) {
+    state_->engine.find_several(keys, [=](std::size_t index, Outcome outcome, const Entry& entry) {
+        take(callable, index, outcome, entry);
+    });
+}
 SetResult Store::set(std::span<const std::byte> key, std::span<const std::byte> value,
                      const SetOptions& options) noexcept {
     return state_->engine.set(key, value, options);

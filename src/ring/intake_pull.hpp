@@ -116,8 +116,13 @@ bool PullIntake<D>::take_run(Front& front) noexcept {
 template <Design D>
 bool PullIntake<D>::advance(Front& front, SpaceGiver<D.space>& giver, bool asleep) noexcept {
     if (moved_ == nullptr) return pull(front, giver, asleep);
-    front.arrived = front.returned = moved_->take(front.consumed);
+    front.arrived = front.returned = moved_->take(front.consumed, asleep);
     return moved_->believable();
+}
+
+template <Design D>
+void PullIntake<D>::awake() noexcept {
+    if (moved_ != nullptr) moved_->awake();
 }
 
 template <Design D>

@@ -5,13 +5,16 @@
 //
 //                calling thread                    the mover's thread
 //   consumed     stores, and notifies the mover    loads: what it may READ into
+//   asleep       stores, and notifies the mover    loads: the producer rings, it need not ask
 //   arrived      loads                             stores, behind the bytes of a run
 //   believable,  load                              stores
 //   broken, counts
 //   all else     -                                 reads and writes
 //
 // Space by push2 is not given by a mover: its SENDs go into receives of the first queue pair. With
-// nothing to READ the mover asks again after naps that grow to 1 ms (data_mover.hpp).
+// nothing to READ the mover asks again after naps that grow to 1 ms (data_mover.hpp). While the
+// program sleeps for items, the producer rings: to ask then would wake the program, whose sleeper
+// hears of this queue pair's completions, too.
 #pragma once
 
 #include <atomic>
@@ -61,10 +64,16 @@ class PulledAhead final : public MovedFlow {
     // ---- the calling thread
 
     /// What has arrived, of a consumer that is so far.
-    [[nodiscard]] std::uint64_t take(std::uint64_t consumed) noexcept {
+    [[nodiscard]] std::uint64_t take(std::uint64_t consumed, bool asleep) noexcept {
+        asleep_.store(asleep, std::memory_order_relaxed);
         consumed_.store(consumed, std::memory_order_seq_cst);
         if (mover_ != nullptr) mover_->notify();
         return arrived_.load(std::memory_order_acquire);
+    }
+    void awake() noexcept {
+        if (!asleep_.load(std::memory_order_relaxed)) return;
+        asleep_.store(false, std::memory_order_seq_cst);
+        if (mover_ != nullptr) mover_->notify();
     }
     /// False once the producer has said what cannot be.
     [[nodiscard]] bool believable() const noexcept {
@@ -83,8 +92,10 @@ class PulledAhead final : public MovedFlow {
     [[nodiscard]] Next move() noexcept override {
         if (broken_.load(std::memory_order_relaxed)) return Next::idle;
         front_.consumed = consumed_.load(std::memory_order_acquire);
+        const bool asleep = asleep_.load(std::memory_order_relaxed);
+        (void)window_.reap();  // of credit, too: a completion that is left would wake the program
         const std::uint64_t before = front_.arrived;
-        if (!intake_.pull(front_, giver_, false)) set(believable_, false);
+        if (!intake_.pull(front_, giver_, asleep)) set(believable_, false);
         giver_.settle(front_);
         if (window_.broken()) set(broken_, true);
         set(transfer_reads_, intake_.transfer_reads());
@@ -93,7 +104,13 @@ class PulledAhead final : public MovedFlow {
         set(writes_, giver_.writes());
         set(stores_, giver_.stores());
         set(events_, giver_.events());
-        if (front_.arrived == before) return Next::waiting;
+        if (front_.arrived == before) {
+            const bool awaits_completion =
+                window_.last_is_signaled() && !window_.done(window_.posted());
+            const bool rests =
+                asleep && !awaits_completion && !intake_.puller_.busy() && !giver_.owes(front_);
+            return rests ? Next::idle : Next::waiting;
+        }
         arrived_.store(front_.arrived, std::memory_order_release);
         return Next::moved;
     }
@@ -127,6 +144,7 @@ class PulledAhead final : public MovedFlow {
     Count stores_{0};
     Count events_{0};
     alignas(cache_line) std::atomic<std::uint64_t> consumed_;
+    std::atomic<bool> asleep_{false};
     alignas(cache_line) std::atomic<std::uint64_t> arrived_;
     base::ForkWatch fork_watch_{*this};
 };

@@ -31,6 +31,7 @@ class Receiver<D>::FlagSleeper final : public Sleeper {
     }
     void retract() override {
         receiver_->waiting_ = false;
+        receiver_->intake_.awake();
         Sleeper::retract();
     }
 

@@ -2,146 +2,29 @@
 // exception leaves it.
 #include "millrace/stream/exs.h"
 
-#include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <memory>
-#include <new>
 #include <optional>
-#include <string>
+#include <span>
 #include <utility>
 #include <vector>
 
 #include <fmt/format.h>
 
-#include "bounded_queue.hpp"
-#include "millrace/base/error.hpp"
-#include "millrace/connect/hub.hpp"
-#include "millrace/stream/socket.hpp"
+#include "exs_handles.hpp"
+#include "millrace/connect/link.hpp"
 
+namespace stream = millrace::stream;
+using namespace millrace::stream::exs;
 using millrace::base::Deadline;
-using millrace::base::Error;
-using millrace::base::ErrorCode;
 using millrace::base::Status;
 using millrace::connect::Address;
 using millrace::connect::Endpoint;
-using millrace::connect::Hub;
-namespace stream = millrace::stream;
-
-struct exs_memory_state {
-    stream::Buffer buffer;
-    std::uint64_t uses = 0;  ///< by operations
-};
-
-struct exs_queue_state {
-    explicit exs_queue_state(std::size_t depth) : events{depth} {
-        if (!events.prepare()) throw std::bad_alloc{};
-    }
-    [[nodiscard]] bool has_room() const noexcept {
-        return open + events.size() < events.capacity();
-    }
-
-    stream::BoundedQueue<exs_event_t> events;
-    std::size_t open = 0;  ///< operations that have no event yet
-    Hub hub;
-    std::vector<exs_socket_state*> sockets;  ///< in the hub
-};
-
-struct exs_socket_state {
-    struct Operation {
-        exs_ahandle_t name = nullptr;
-        exs_queue_state* queue = nullptr;
-        exs_memory_state* memory = nullptr;
-        bool is_open = false;
-        bool is_receive = false;
-    };
-    struct Accept {
-        exs_ahandle_t name;
-        exs_queue_state* queue;
-    };
-    struct Connect {
-        stream::Connector connector;
-        Deadline deadline;
-        exs_ahandle_t name;
-        exs_queue_state* queue;
-    };
-
-    stream::SocketOptions options;
-    std::optional<Address> address;  ///< it is bound to
-    std::string listens_at;
-    std::optional<stream::Listener> listener;
-    std::optional<stream::Socket> socket;
-    std::optional<Connect> connect;     ///< under way
-    std::vector<Operation> operations;  ///< by the id of the socket's
-    std::vector<std::uint32_t> free;
-    bool is_closing = false;
-    std::deque<Accept> accepts;
-    std::vector<std::pair<exs_queue_state*, Hub::Id>> queues;  ///< whose hubs it is in
-};
 
 namespace {
-
-thread_local std::string last_error;
-
-int failed(int number, std::string_view text) noexcept {
-    try {
-        last_error = text;
-    } catch (const std::bad_alloc&) {
-        last_error.clear();
-    }
-    errno = number;
-    return -1;
-}
-
-int errno_of(Status status) noexcept {
-    switch (status) {
-        case Status::ok: return 0;
-        case Status::full: return EAGAIN;
-        case Status::empty: return EINVAL;
-        case Status::timed_out: return ETIMEDOUT;
-        case Status::cancelled: return ECANCELED;
-        case Status::closed: return EPIPE;
-        case Status::peer_lost: return ECONNRESET;
-        case Status::too_large: return EMSGSIZE;
-    }
-    return EIO;
-}
-
-int errno_of(ErrorCode code) noexcept {
-    switch (code) {
-        case ErrorCode::invalid_argument: return EINVAL;
-        case ErrorCode::not_found: return ENOENT;
-        case ErrorCode::refused: return ECONNREFUSED;
-        case ErrorCode::timed_out: return ETIMEDOUT;
-        case ErrorCode::cancelled: return ECANCELED;
-        case ErrorCode::peer_lost: return ECONNRESET;
-        case ErrorCode::closed: return EPIPE;
-        case ErrorCode::version_mismatch:
-        case ErrorCode::protocol: return EPROTO;
-        case ErrorCode::resource_exhausted: return ENOMEM;
-        case ErrorCode::permission: return EACCES;
-        case ErrorCode::unsupported: return EOPNOTSUPP;
-        case ErrorCode::system:
-        case ErrorCode::verbs: return EIO;
-    }
-    return EIO;
-}
-
-/// `call()`, or -1 with what it threw.
-template <class Call>
-int guarded(Call&& call) noexcept {
-    try {
-        return call();
-    } catch (const Error& error) {
-        return failed(errno_of(error.code()), error.what());
-    } catch (const std::bad_alloc&) {
-        return failed(ENOMEM, "there is no memory left");
-    } catch (const std::exception& error) {
-        return failed(EIO, error.what());
-    }
-}
 
 /// A handle that `make()` makes; null where it throws.
 template <class Handle, class Make>
@@ -154,135 +37,9 @@ Handle* made(Make&& make) noexcept {
     return handle;
 }
 
-int answer(const exs_socket_state& sock, const char* attempted, Status status) {
-    if (status == Status::ok) return 0;
-    const std::string why = sock.socket ? sock.socket->failure() : std::string{};
-    return failed(errno_of(status), fmt::format("cannot {}: {}{}{}", attempted, name_of(status),
-                                                why.empty() ? "" : ": ", why));
-}
-
 Deadline deadline_in(int milliseconds) {
     return milliseconds < 0 ? Deadline::never()
                             : Deadline::after(std::chrono::milliseconds{milliseconds});
-}
-
-// --- progress
-
-void give(exs_queue_state& queue, const exs_event_t& event) {
-    --queue.open;
-    queue.events.push(event);
-}
-
-void finish(exs_socket_state& sock, const stream::Completion& done) {
-    exs_socket_state::Operation& operation = sock.operations[done.id];
-    const bool is_end = operation.is_receive && done.status == Status::closed && !sock.is_closing;
-    exs_event_t event{};
-    event.type = operation.is_receive ? EXS_EVT_RECV : EXS_EVT_SEND;
-    event.error = is_end ? 0 : errno_of(done.status);
-    event.socket = &sock;
-    event.ahandle = operation.name;
-    event.length = done.bytes;
-    event.end_of_stream = is_end ? 1 : 0;
-    operation.is_open = false;
-    if (operation.memory != nullptr) --operation.memory->uses;
-    sock.free.push_back(static_cast<std::uint32_t>(done.id));
-    give(*operation.queue, event);
-}
-
-void take_socket(exs_socket_state& sock, stream::Socket socket) {
-    const std::size_t most = std::size_t{sock.options.sends} + sock.options.receives;
-    sock.operations.resize(most);
-    sock.free.resize(most);
-    for (std::uint32_t i = 0; i < most; ++i) sock.free[i] = i;
-    sock.socket.emplace(std::move(socket));
-}
-
-void part(exs_socket_state& sock) {
-    for (const auto& [queue, id] : sock.queues) {
-        queue->hub.adopt();
-        (void)queue->hub.remove(id);
-        std::erase(queue->sockets, &sock);
-    }
-    sock.queues.clear();
-}
-
-/// Its queue waits for the socket, from the next operation on.
-void end_connect(exs_socket_state& sock, int error) {
-    part(sock);
-    exs_event_t event{};
-    event.type = EXS_EVT_CONNECT;
-    event.error = error;
-    event.socket = &sock;
-    event.ahandle = sock.connect->name;
-    exs_queue_state& queue = *sock.connect->queue;
-    sock.connect.reset();
-    give(queue, event);
-}
-
-void look_at_connect(exs_socket_state& sock) {
-    int error = 0;
-    const int ended = guarded([&] {
-        const bool is_late = sock.connect->deadline.expired();
-        std::optional<stream::Socket> socket;
-        if (is_late) {
-            socket.emplace(sock.connect->connector.wait(Deadline::now()));
-        } else {
-            socket = sock.connect->connector.try_connect();
-        }
-        if (!socket) return 1;
-        take_socket(sock, std::move(*socket));
-        return 0;
-    });
-    if (ended == 1) return;
-    if (ended != 0) error = errno;
-    end_connect(sock, error);
-}
-
-/// Takes what is over, until there is nothing more.
-void look_at(exs_socket_state& sock) {
-    if (sock.connect) look_at_connect(sock);
-    stream::Completion done;
-    while (sock.socket && sock.socket->poll(done) == Status::ok) finish(sock, done);
-    while (!sock.accepts.empty()) {
-        std::optional<stream::Socket> peer = sock.listener->try_accept();
-        if (!peer) return;
-        auto accepted = std::make_unique<exs_socket_state>();
-        accepted->options = sock.options;
-        take_socket(*accepted, std::move(*peer));
-        const auto accept = sock.accepts.front();
-        sock.accepts.pop_front();
-        exs_event_t event{};
-        event.type = EXS_EVT_ACCEPT;
-        event.socket = &sock;
-        event.ahandle = accept.name;
-        event.accepted = accepted.release();
-        give(*accept.queue, event);
-    }
-}
-
-/// The queue waits for the socket from now on.
-void join(exs_socket_state& sock, exs_queue_state& queue) {
-    for (const auto& [joined, id] : sock.queues) {
-        if (joined == &queue) return;
-    }
-    queue.hub.adopt();
-    queue.sockets.reserve(queue.sockets.size() + 1);
-    sock.queues.reserve(sock.queues.size() + 1);
-    const int descriptor = sock.connect  ? sock.connect->connector.descriptor()
-                           : sock.socket ? sock.socket->descriptor()
-                                         : sock.listener->descriptor();
-    const Hub::Id id = queue.hub.add(descriptor, [&sock] { look_at(sock); });
-    sock.queues.emplace_back(&queue, id);
-    queue.sockets.push_back(&sock);
-}
-
-/// Nobody joins meanwhile, and whoever has connected leaves.
-void look_at_all(exs_queue_state& queue) {
-    for (std::size_t i = 0; i < queue.sockets.size();) {
-        exs_socket_state* const sock = queue.sockets[i];
-        look_at(*sock);
-        if (i < queue.sockets.size() && queue.sockets[i] == sock) ++i;
-    }
 }
 
 /// Until then, or until a connect is late.
@@ -339,7 +96,7 @@ int exs_init(int version) {
     });
 }
 
-const char* exs_last_error(void) { return last_error.c_str(); }
+const char* exs_last_error(void) { return last_error(); }
 
 exs_mhandle_t exs_mregister(void* memory, size_t length) {
     return made<exs_memory_state>([&] {

@@ -47,10 +47,10 @@ Terms terms_of(const SocketOptions& options) noexcept {
     // And that of read_some.
     terms.receives = options.receives + 1;
     terms.ring_piece_bytes = Socket::Core::ring_piece_bytes;
-    terms.coalesced_bytes = options.coalesced_bytes;
-    terms.awaited_bytes = options.least_awaited;
-    terms.offered_bytes = options.least_offered;
-    if (options.protocol == Protocol::published) {
+    terms.coalesced_bytes = options.tuning.coalesced_bytes;
+    terms.awaited_bytes = options.tuning.least_awaited;
+    terms.offered_bytes = options.tuning.least_offered;
+    if (options.tuning.protocol == Protocol::published) {
         terms.awaited_bytes = terms.offered_bytes = 0;
         terms.advertises_again = false;
     }
@@ -102,14 +102,15 @@ Way way_to(connect::Link& link, std::chrono::microseconds round_trip) {
 /// For this connection: what the program has left open is chosen by the way.
 SocketOptions sized(SocketOptions options, const Way& way) {
     if (options.ring_bytes == 0) options.ring_bytes = chosen_ring(way);
-    if (options.adverts == 0) options.adverts = chosen_adverts(way, options.least_advertised);
+    if (options.adverts == 0)
+        options.adverts = chosen_adverts(way, options.tuning.least_advertised);
     return options;
 }
 
 /// What is chosen where nothing was said. Throws Error: it does not go together.
 SocketOptions completed(SocketOptions options) {
     check(options);
-    if (options.protocol == Protocol::published) options.least_advertised = 0;
+    if (options.tuning.protocol == Protocol::published) options.tuning.least_advertised = 0;
     if (options.endpoint == nullptr) options.endpoint = connect::Endpoint::shared();
     if (options.registrations != nullptr &&
         &options.registrations->endpoint() != options.endpoint.get()) {
@@ -279,26 +280,26 @@ void Socket::Core::meet(const Facts& peer) {
     terms.incoming.mode = mode;
     terms.outgoing = {mode, peer.ring_bytes, peer.adverts, terms.incoming.mark_bytes};
     terms.peer_slots = peer.slots;
-    peer_ring_address = {peer.memory_address, peer.rkey};
-    peer_slot_address = peer_ring_address + peer.ring_bytes;
-    peer_ring_bytes = peer.ring_bytes;
-    peer_slot_mask = peer.slots - 1;
+    at_peer.ring_address = {peer.memory_address, peer.rkey};
+    at_peer.slot_address = at_peer.ring_address + peer.ring_bytes;
+    at_peer.ring_bytes = peer.ring_bytes;
+    at_peer.slot_mask = peer.slots - 1;
     carrier = ring::PeerMemory::behind(end.link(), options.carrier, {});
-    peer_memory = carrier.map(peer_ring_address, peer.ring_bytes + peer.slots * sizeof(Slot));
-    stores = peer_memory != nullptr;
-    peer_ring = peer_memory.get();
+    at_peer.memory = carrier.map(at_peer.ring_address, peer.ring_bytes + peer.slots * sizeof(Slot));
+    stores = at_peer.memory != nullptr;
+    at_peer.ring = at_peer.memory.get();
     // Where the ring is posted to, that takes as many requests as a direct transfer.
-    if (stores && options.protocol == Protocol::extended) {
+    if (stores && options.tuning.protocol == Protocol::extended) {
         terms.short_bytes = short_bytes;
         // On a longer way, all of the ring is under way until an advertisement can come.
         terms.put_off_bytes = ring_piece_bytes;
     }
     connection.emplace(terms);
-    if (options.least_advertised_plain == 0) {
+    if (options.tuning.least_advertised_plain == 0) {
         // Who may store there may be stored to: memory is addressable both ways.
-        options.least_advertised_plain = stores ? none_is_advertised : least_posted_plain;
+        options.tuning.least_advertised_plain = stores ? none_is_advertised : least_posted_plain;
     }
-    if (stores) peer_slots = reinterpret_cast<Slot*>(peer_ring + peer.ring_bytes);
+    if (stores) at_peer.slots = reinterpret_cast<Slot*>(at_peer.ring + peer.ring_bytes);
     // Likewise: what comes then, a processor has stored.
     takes_receives_lines = stores && base::readers_take_lines();
     takes_ring_lines = takes_receives_lines && options.ring_bytes <= base::most_taken_bytes();

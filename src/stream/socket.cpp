@@ -310,10 +310,10 @@ std::string Socket::explain() const {
             bytes = fmt::format(
                 "straight into receives of {} bytes and more ({} in plain memory) whose "
                 "advertisement came in time, up to {} of them; otherwise through the ring",
-                core.options.least_advertised,
-                core.options.least_advertised_plain == Socket::Core::none_is_advertised
+                core.options.tuning.least_advertised,
+                core.options.tuning.least_advertised_plain == Socket::Core::none_is_advertised
                     ? std::string{"none"}
-                    : std::to_string(core.options.least_advertised_plain),
+                    : std::to_string(core.options.tuning.least_advertised_plain),
                 core.options.adverts);
             break;
         case Mode::direct:
@@ -335,7 +335,7 @@ std::string Socket::explain() const {
         "into{}\ncarrier: {}, because {}; {}",
         core.end.link().explain(), core.options.type == Type::seqpacket ? " of messages" : "",
         name_of(core.mode), bytes, core.mode == Mode::direct ? 0 : core.options.ring_bytes,
-        core.peer_ring_bytes,
+        core.at_peer.ring_bytes,
         core.is_sized ? fmt::format("\nsizes not asked for are of {}", reason(core.way)) : "",
         core.stores ? "store" : "post", core.carrier.reason(), carried);
 }

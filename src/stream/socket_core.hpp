@@ -363,9 +363,18 @@ struct Socket::Core {
     std::unique_ptr<Copies> copies;  ///< of plain sends; none before the first
     /// Mode direct: what read_some reads from; none before it does.
     std::unique_ptr<verbs::RegisteredBuffer> landing;
-    std::vector<Send> sends;                 ///< none before the first (prepare_to_send)
-    std::vector<Receive> receives;           ///< likewise
-    std::shared_ptr<std::byte> peer_memory;  ///< ring and slots of the peer, mapped here
+    std::vector<Send> sends;        ///< none before the first (prepare_to_send)
+    std::vector<Receive> receives;  ///< likewise
+    /// The peer's ring and slots.
+    struct AtPeer {
+        std::shared_ptr<std::byte> memory;  ///< both, mapped here where messages are stored
+        std::byte* ring = nullptr;
+        Slot* slots = nullptr;
+        verbs::RemoteAddress ring_address{};
+        verbs::RemoteAddress slot_address{};
+        std::uint64_t ring_bytes = 0;
+        std::uint64_t slot_mask = 0;
+    } at_peer;
     end::End end;
     ControlPage* own_page = nullptr;
     std::optional<SocketSleeper> sleeper;
@@ -381,12 +390,6 @@ struct Socket::Core {
     bool takes_receives_lines = false;
     std::uint64_t most_in_turns = 0;  ///< bytes of all open receives, about, at most lately
     ring::PeerMemory carrier;
-    std::byte* peer_ring = nullptr;
-    Slot* peer_slots = nullptr;
-    verbs::RemoteAddress peer_ring_address{};
-    verbs::RemoteAddress peer_slot_address{};
-    std::uint64_t peer_ring_bytes = 0;
-    std::uint64_t peer_slot_mask = 0;
     std::uint32_t max_inline = 0;
     end::Bell bell;
     IncomingSlots slots;
@@ -406,20 +409,23 @@ struct Socket::Core {
     std::vector<std::uint32_t> free_receives;  ///< none before the first
     BoundedQueue<Completion> completions;
 
-    // read_some
-    bool is_reading = false;
-    std::uint32_t reading = 0;  ///< the receive
-    std::optional<ReceiveDone> read_result;
-    std::byte* landed = nullptr;  ///< what was read elsewhere than where the program wants it
-    std::size_t landed_size = 0;
-    std::vector<std::byte> kept;  ///< of a message whose reader has gone
-
-    // read_zero_copy
-    View lent;
-    base::Status lent_status = base::Status::ok;
-    bool is_lent = false;
-    bool is_lent_landed = false;           ///< of what `landed` says; otherwise of the ring
-    bool is_received_behind_view = false;  ///< … and receives have what follows it
+    /// What read_some, and a view in mode direct, have asked for.
+    struct Reader {
+        bool is_open = false;
+        std::uint32_t receive = 0;
+        std::optional<ReceiveDone> result;
+        std::byte* landed = nullptr;  ///< what was read elsewhere than where the program wants it
+        std::size_t landed_size = 0;
+        std::vector<std::byte> kept;  ///< of a message whose reader has gone
+    } reader;
+    /// The view of read_zero_copy.
+    struct Lending {
+        View view;
+        base::Status status = base::Status::ok;
+        bool is_out = false;
+        bool is_landed = false;  ///< of what Reader::landed says; otherwise of the ring
+        bool is_passed = false;  ///< … and receives have what follows it
+    } lending;
 
     std::uint64_t empty_looks = 0;
     bool is_copy = false;  ///< this is a child made by fork, and no call has come since

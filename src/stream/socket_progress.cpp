@@ -105,7 +105,7 @@ void Socket::Core::perform(const Write& write) noexcept {
     const std::span<const Piece> pieces = std::span{transfer.pieces}.first(transfer.piece_count);
     is_stalled = false;
     if (stores && !transfer.direct) {
-        std::byte* at = peer_ring + transfer.address;
+        std::byte* at = at_peer.ring + transfer.address;
         for (const Piece& piece : pieces) {
             const std::byte* const from = send_at(piece.send).data + piece.offset;
             if (piece.length >= base::least_long_copy) {
@@ -135,7 +135,7 @@ void Socket::Core::perform(const Write& write) noexcept {
     }
     post(verbs::Write{.from = std::span{slices}.first(count),
                       .to = transfer.direct ? verbs::RemoteAddress{transfer.address, transfer.key}
-                                            : peer_ring_address + transfer.address,
+                                            : at_peer.ring_address + transfer.address,
                       .flags = is_small ? verbs::SendFlags::inlined : verbs::SendFlags::none},
          stores ? end::Signal::now : end::Signal::when_due);
     if (stores) {
@@ -162,9 +162,9 @@ void Socket::Core::settle_with_others(std::uint32_t places) noexcept {
 void Socket::Core::put(const EncodedMessage& message, bool behind_write,
                        end::Signal signal) noexcept {
     if (end.ended() != Status::ok) return;
-    const std::uint64_t index = messages_sent++ & peer_slot_mask;
+    const std::uint64_t index = messages_sent++ & at_peer.slot_mask;
     if (stores && !behind_write) {
-        fill(peer_slots[index], message, messages_sent);
+        fill(at_peer.slots[index], message, messages_sent);
     } else {
         post_slot(message, signal);
     }
@@ -176,7 +176,7 @@ void Socket::Core::post_slot(const EncodedMessage& message, end::Signal signal) 
     Slot slot;
     fill(slot, message, messages_sent);
     const verbs::RemoteAddress to =
-        peer_slot_address + ((messages_sent - 1) & peer_slot_mask) * sizeof(Slot);
+        at_peer.slot_address + ((messages_sent - 1) & at_peer.slot_mask) * sizeof(Slot);
     const auto write = [&](std::size_t from, std::size_t length, end::Signal when) {
         const ibv_sge slice{reinterpret_cast<std::uint64_t>(&slot) + from,
                             static_cast<std::uint32_t>(length), 0};
@@ -221,8 +221,8 @@ void Socket::Core::perform(const ReceiveDone& done) noexcept {
     receive.region.reset();
     free_receives.push_back(static_cast<std::uint32_t>(done.receive));
     if (receive.is_internal) {
-        read_result = done;
-        read_result->status = outcome(done.status);
+        reader.result = done;
+        reader.result->status = outcome(done.status);
         return;
     }
     completions.push({Completion::Kind::receive, outcome(done.status), receive.id, done.length});

@@ -29,12 +29,12 @@ Status Socket::Core::receive(std::span<std::byte> into, const Slice* slice, std:
     }
     if (!connection->is_broken() && comes_behind_a_read()) [[unlikely]]
         refuse_behind_a_read();
-    if (is_lent_landed) [[unlikely]]
-        is_received_behind_view = true;
-    std::size_t least = options.least_advertised;
+    if (lending.is_landed) [[unlikely]]
+        lending.is_passed = true;
+    std::size_t least = options.tuning.least_advertised;
     if (slice == nullptr) [[unlikely]] {
         if (options.registered_only) refuse_plain("receive");
-        if (!keeps_receives()) least = options.least_advertised_plain;
+        if (!keeps_receives()) least = options.tuning.least_advertised_plain;
     }
     const bool advertised = mode == Mode::direct || (mode == Mode::dynamic && into.size() >= least);
     const bool wait_all = flags == ReceiveFlags::wait_all;
@@ -104,7 +104,7 @@ Status Socket::Core::start_receive(std::span<std::byte> into, std::uint32_t rkey
     receive.is_used = true;
     receive.is_internal = is_internal;
     receive.region = region;
-    if (is_internal) reading = index;
+    if (is_internal) reader.receive = index;
     return Status::ok;
 }
 
@@ -132,54 +132,54 @@ Status Socket::Core::start_read(std::span<std::byte> into) {
                 std::make_unique<verbs::RegisteredBuffer>(end.link().protection_domain().allocate(
                     landing_bytes, verbs::Access::remote_write));
         }
-        landed = landing->data();
+        reader.landed = landing->data();
         status = start_receive({landing->data(), landing->size()}, landing->region().rkey(),
                                nullptr, 0, true, false, true);
     } else {
-        landed = nullptr;
+        reader.landed = nullptr;
         status = start_receive(into, 0, nullptr, 0, false, false, true);
     }
-    is_reading = status == Status::ok;
-    read_result.reset();
+    reader.is_open = status == Status::ok;
+    reader.result.reset();
     return status;
 }
 
 /// What comes next, or has come, lies where only a reader finds it: in memory of the socket's own.
 /// A receive now would have what is behind that.
 bool Socket::Core::comes_behind_a_read() const noexcept {
-    if (landed == nullptr || is_lent) return false;
-    if (!is_reading) return landed_size != 0;
-    return !read_result.has_value() || read_result->status == Status::ok ||
-           read_result->status == Status::too_large;
+    if (reader.landed == nullptr || lending.is_out) return false;
+    if (!reader.is_open) return reader.landed_size != 0;
+    return !reader.result.has_value() || reader.result->status == Status::ok ||
+           reader.result->status == Status::too_large;
 }
 
 Status Socket::Core::read_some(std::span<std::byte> into, std::size_t& size) {
     size = 0;
     if (into.empty()) return Status::empty;
-    if (is_lent) return Status::full;
+    if (lending.is_out) return Status::full;
     if (reads_ring()) [[likely]]
         return read_ring(into, size);
-    if (landed_size == 0 && !is_reading) {
+    if (reader.landed_size == 0 && !reader.is_open) {
         const Status status = start_read(into);
         if (status != Status::ok) return status;
     }
     look();
     Status status = Status::ok;
-    if (is_reading) {
+    if (reader.is_open) {
         status = end_reading();
         if (status != Status::ok && status != Status::too_large) return status;
-        if (landed == nullptr) {
-            size = read_result->length;
+        if (reader.landed == nullptr) {
+            size = reader.result->length;
             return status;
         }
     }
-    size = std::min(into.size(), landed_size);
-    if (size != 0) base::copy_bytes(into.data(), landed, size);
-    landed += size;
-    landed_size -= size;
-    if (keeps_messages() && landed_size != 0) {
+    size = std::min(into.size(), reader.landed_size);
+    if (size != 0) base::copy_bytes(into.data(), reader.landed, size);
+    reader.landed += size;
+    reader.landed_size -= size;
+    if (keeps_messages() && reader.landed_size != 0) {
         // A reader has one message, and what of it there is room for.
-        landed_size = 0;
+        reader.landed_size = 0;
         status = Status::too_large;
     }
     return status;
@@ -187,8 +187,8 @@ Status Socket::Core::read_some(std::span<std::byte> into, std::size_t& size) {
 
 /// Nothing is before what a reader wants, and it comes through the ring: no receive is needed.
 bool Socket::Core::reads_ring() const noexcept {
-    return mode != Mode::direct && !keeps_messages() && !is_reading && landed_size == 0 &&
-           connection->receiver().outstanding() == 0;
+    return mode != Mode::direct && !keeps_messages() && !reader.is_open &&
+           reader.landed_size == 0 && connection->receiver().outstanding() == 0;
 }
 
 /// `empty`: nothing has come.
@@ -213,51 +213,52 @@ Status Socket::Core::read_ring(std::span<std::byte> into, std::size_t& size) noe
     return connection->is_broken() ? end.ended() : Status::empty;
 }
 
-/// `empty`: it goes on. Otherwise what came is in read_result, and landed_size, if it landed
+/// `empty`: it goes on. Otherwise what came is in `reader`, and its landed_size, if it landed
 /// elsewhere.
 Status Socket::Core::end_reading() noexcept {
-    if (!read_result.has_value()) return Status::empty;
-    is_reading = false;
-    const Status status = read_result->status;
+    if (!reader.result.has_value()) return Status::empty;
+    reader.is_open = false;
+    const Status status = reader.result->status;
     const bool has_come = status == Status::ok || status == Status::too_large;
-    if (has_come && landed != nullptr) landed_size = read_result->length;
+    if (has_come && reader.landed != nullptr) reader.landed_size = reader.result->length;
     return status;
 }
 
 Status Socket::Core::read_zero_copy(View& view) {
     view = {};
-    if (!is_lent || !is_lent_landed) {
-        if (mode == Mode::direct && landed_size == 0 && !is_reading) {
+    if (!lending.is_out || !lending.is_landed) {
+        if (mode == Mode::direct && reader.landed_size == 0 && !reader.is_open) {
             const Status status = start_read({});
             if (status != Status::ok) return status;
         }
         look();
-        const Status status = is_reading || landed_size != 0 ? lend_landed() : lend_ring();
+        const Status status =
+            reader.is_open || reader.landed_size != 0 ? lend_landed() : lend_ring();
         if (status != Status::ok && status != Status::too_large) return status;
-        lent_status = status;
-        is_lent = true;
+        lending.status = status;
+        lending.is_out = true;
     }
-    view = lent;
-    return lent_status;
+    view = lending.view;
+    return lending.status;
 }
 
 /// What is where the peer, or a reader that has gone, had it put.
 Status Socket::Core::lend_landed() noexcept {
     Status status = Status::ok;
-    if (is_reading) {
+    if (reader.is_open) {
         status = end_reading();
         if (status != Status::ok && status != Status::too_large) return status;
     }
-    is_lent_landed = true;
-    lent = {{landed, landed_size}, keeps_messages()};
+    lending.is_landed = true;
+    lending.view = {{reader.landed, reader.landed_size}, keeps_messages()};
     return status;
 }
 
 Status Socket::Core::lend_ring() noexcept {
     Lent found;
     if (connection->lend(found)) {
-        is_lent_landed = false;
-        lent = {{memory.data() + found.ring_offset, found.length}, found.ends_message};
+        lending.is_landed = false;
+        lending.view = {{memory.data() + found.ring_offset, found.length}, found.ends_message};
         return Status::ok;
     }
     if (connection->receiver().finished()) return Status::closed;
@@ -265,16 +266,17 @@ Status Socket::Core::lend_ring() noexcept {
 }
 
 Status Socket::Core::release(std::size_t size) noexcept {
-    if (!is_lent) return Status::empty;
-    if (size > lent.bytes.size()) return Status::too_large;
-    if (is_lent_landed && is_received_behind_view && size < landed_size) return Status::full;
-    is_lent = false;
-    if (is_lent_landed) {
-        landed += size;
-        landed_size -= size;
-        is_lent_landed = is_received_behind_view = false;
+    if (!lending.is_out) return Status::empty;
+    if (size > lending.view.bytes.size()) return Status::too_large;
+    if (lending.is_landed && lending.is_passed && size < reader.landed_size) return Status::full;
+    lending.is_out = false;
+    if (lending.is_landed) {
+        reader.landed += size;
+        reader.landed_size -= size;
+        lending.is_landed = lending.is_passed = false;
     } else {
-        take_ring_lines(static_cast<std::uint64_t>(lent.bytes.data() - memory.data()), size);
+        take_ring_lines(static_cast<std::uint64_t>(lending.view.bytes.data() - memory.data()),
+                        size);
         connection->give_back(size);
         is_quiet = false;
         step();
@@ -285,28 +287,28 @@ Status Socket::Core::release(std::size_t size) noexcept {
 
 void Socket::Core::end_read(std::span<std::byte> into) noexcept {
     // What lies elsewhere stays lent, and the next read takes what comes.
-    if (!is_reading || landed != nullptr) return;
+    if (!reader.is_open || reader.landed != nullptr) return;
     if (keeps_messages()) {
-        const std::uint64_t begun = connection->receiver().filled(reading);
+        const std::uint64_t begun = connection->receiver().filled(reader.receive);
         if (begun != 0) {
             // The beginning of a message, whose rest comes when `into` is gone.
             try {
-                kept.assign(into.begin(), into.end());
-                receives[reading].data = landed = kept.data();
+                reader.kept.assign(into.begin(), into.end());
+                receives[reader.receive].data = reader.landed = reader.kept.data();
             } catch (const std::bad_alloc&) {
                 break_off_because([] {
                     return std::string{"there is no memory for the beginning of a message"};
                 });
                 connection->break_off();
                 act();
-                is_reading = false;
+                reader.is_open = false;
             }
             return;
         }
     }
-    (void)connection->cancel(reading);
+    (void)connection->cancel(reader.receive);
     act();
-    is_reading = false;
+    reader.is_open = false;
 }
 
 }  // namespace millrace::stream

@@ -23,7 +23,7 @@ Status Socket::Core::send(std::span<const std::byte> from, const Slice* slice, s
     if (open_sends == options.sends || !prepare_to_send()) return Status::full;
     // Behind one that is staged when it is posted, none is staged before: see Staging.
     const bool patient = is_plain && flags == SendFlags::more && bare_sends == 0 &&
-                         from.size() <= options.coalesced_bytes && !keeps_messages();
+                         from.size() <= options.tuning.coalesced_bytes && !keeps_messages();
     Send prepared;
     prepared.id = id;
     prepared.data = from.data();
@@ -140,7 +140,7 @@ Status Socket::Core::write_some(std::span<const std::byte> from, std::size_t& si
 /// That write_some takes.
 std::size_t Socket::Core::longest_copied_message() const noexcept {
     if (mode == Mode::direct) return most_written;
-    return std::min<std::size_t>(most_written, peer_ring_bytes - message_mark_bytes);
+    return std::min<std::size_t>(most_written, at_peer.ring_bytes - message_mark_bytes);
 }
 
 }  // namespace millrace::stream

@@ -120,6 +120,15 @@ std::vector<StudyFigure> memory_figures(std::size_t memory_bytes) {
     return made;
 }
 
+/// Dispatchers in threads of their own, as the work draws them, where the requesters' side has
+/// another core for them. On the same one as the thread that drives the requesters each response
+/// waits until the system has given both their turns: some 3 ms.
+bool has_cores_for_dispatchers() { return base::available_cores().size() >= 4; }
+std::string dispatchers_in_words() {
+    return has_cores_for_dispatchers() ? "a dispatcher for each 8, in threads of their own"
+                                       : "a dispatcher for each 8, whose turns the requesters take";
+}
+
 /// N to one and N to M over the size of responses, for all combinations.
 std::vector<StudyFigure> size_figures() {
     constexpr auto in_bytes = &RpcCase::response_bytes;
@@ -135,7 +144,7 @@ std::vector<StudyFigure> size_figures() {
         own.push_back({name, over(in_bytes, one)});
         own_to_many.push_back({name, over(in_bytes, many)});
         one.per_dispatcher = many.per_dispatcher = threads_of_host;
-        one.dispatcher_threads = many.dispatcher_threads = true;
+        one.dispatcher_threads = many.dispatcher_threads = has_cores_for_dispatchers();
         shared.push_back({name, over(in_bytes, one)});
         shared_to_many.push_back({name, over(in_bytes, many)});
     }
@@ -158,7 +167,8 @@ std::vector<StudyFigure> size_figures() {
 }
 
 std::string cores_in_words() {
-    const std::size_t cores = std::max<std::size_t>(base::available_cores().size() / 2, 1);
+    const std::size_t all = base::available_cores().size();
+    const std::size_t cores = all < 4 ? 1 : all / 2;  // cores_of_side()
     return fmt::format("{} core{}", cores, cores == 1 ? "" : "s");
 }
 
@@ -181,10 +191,12 @@ std::vector<StudyFigure> figures() {
         own.push_back({label, over(requesters, chosen)});
         own_to_many.push_back({label, over(to_many, many)});
         chosen.per_dispatcher = many.per_dispatcher = threads_of_host;
-        chosen.dispatcher_threads = many.dispatcher_threads = true;
+        chosen.dispatcher_threads = many.dispatcher_threads = has_cores_for_dispatchers();
         shared.push_back({label, over(requesters, chosen)});
         if (chosen.response_bytes >= 4096) shared_to_many.push_back({label, over(to_many, many)});
-        if (chosen.threads || label.rfind("WriteWrite", 0) != 0) return;
+        if (!chosen.dispatcher_threads || chosen.threads || label.rfind("WriteWrite", 0) != 0) {
+            return;
+        }
         // Beside them, what it takes where the requesters' thread takes the dispatchers' turns.
         chosen.dispatcher_threads = many.dispatcher_threads = false;
         shared.push_back({label + ", one thread", over(requesters, chosen)});
@@ -210,7 +222,7 @@ std::vector<StudyFigure> figures() {
                                                   .answers = answers,
                                                   .response_bytes = 16384,
                                                   .requesters = requesters_of_many,
-                                                  .dispatcher_threads = true,
+                                                  .dispatcher_threads = has_cores_for_dispatchers(),
                                                   .per_dispatcher = threads_of_host})});
     }
     // Threads of both sides: as many as the machine has cores for, and more.
@@ -301,7 +313,7 @@ std::vector<StudyFigure> figures() {
                &RpcResult::median_us, latencies),
         figure("5, p99", "N to one: 99th percentile of latency", "p99_us", "us", "requesters",
                crowds, &RpcResult::p99_us, latencies),
-        bandwidths("6", "N to one, a dispatcher for each 8", "requesters", shared_crowds, shared),
+        bandwidths("6", "N to one, " + dispatchers_in_words(), "requesters", shared_crowds, shared),
         figure("7", "Responder's cycles for each response of 4 KiB, polling in vain too",
                "cycles_per_message", "cycles per response", "requesters", crowds,
                &RpcResult::responder_all_cycles_per_message, cycles),
@@ -326,7 +338,7 @@ std::vector<StudyFigure> figures() {
                     {"WriteWrite, 64 B, dense", over(&RpcCase::idle_percent, small_dense)}}),
         bandwidths("section 8", "N to one, 64 B: inlining and selective signaling", "requesters",
                    {1, 8, 24}, habits),
-        bandwidths("10", "24 to M, a dispatcher for each 8", "responders", responders,
+        bandwidths("10", "24 to M, " + dispatchers_in_words(), "responders", responders,
                    shared_to_many),
     };
 }

@@ -52,6 +52,8 @@ struct Pair {
     /// Where the other end has left before it had everything, or has died.
     Status if_left = Status::closed;
     Status if_lost = Status::peer_lost;
+    /// What the other end reads once this one is destroyed.
+    Status if_dropped = Status::peer_lost;
 };
 
 struct Made {

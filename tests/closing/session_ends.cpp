@@ -24,9 +24,11 @@
 #include "millrace/kv/coroutine.hpp"
 #include "millrace/kv/server.hpp"
 #include "millrace/message/client.hpp"
+#include "millrace/message/dispatcher.hpp"
 #include "millrace/message/server.hpp"
 #include "millrace/rpc/client.hpp"
 #include "millrace/rpc/coroutine.hpp"
+#include "millrace/rpc/dispatcher.hpp"
 #include "millrace/rpc/server.hpp"
 
 namespace millrace::closing {
@@ -172,6 +174,69 @@ Pair client(Carrier carrier) {
     return pair;
 }
 
+/// Of a dispatcher: `submit()` lays a request in a port, and a turn gives it to the connection.
+/// What finds no room there stays in its port, and is not delivered.
+template <class Dispatcher, class Submit>
+Status send_by(Dispatcher& dispatcher, Submit&& submit) {
+    const std::uint64_t before = dispatcher.stats().requests;
+    const Status status = submit();
+    if (status != Status::ok) return status;
+    (void)dispatcher.turn();
+    return dispatcher.stats().requests != before ? Status::ok : Status::full;
+}
+
+struct Dispatched {
+    explicit Dispatched(Carrier carrier)
+        : server{message::Server::listen(connect::Address::parse(fresh_address()),
+                                         narrow(carrier, Transport::rc))},
+          client{joined(
+              [&] {
+                  message::DispatcherOptions options;
+                  options.client = of_dispatcher(carrier);
+                  const std::array servers{server->address()};
+                  return message::Dispatcher::connect(servers, options, soon());
+              },
+              [&] { turn(); })} {
+        client->adopt();
+        port.emplace(client->port({.window = 1024}));
+    }
+    static message::ClientOptions of_dispatcher(Carrier carrier) {
+        message::ClientOptions options = eager(carrier, Transport::rc);
+        options.resumes = false;
+        return options;
+    }
+    Status send(Number number) {
+        return send_by(*client, [&] {
+            std::uint64_t id = 0;
+            return port->submit(bytes_of(number), id);
+        });
+    }
+    void turn() {
+        (void)server->turn([this](message::Request& request) {
+            taken.push_back(number_in(request.payload()));
+            (void)request.answer({});
+        });
+    }
+    [[nodiscard]] message::ServerStats stats() const { return server->stats(); }
+    Status close_server() { return server->close(soon()); }
+
+    std::deque<Number> taken;
+    std::optional<message::Server> server;
+    std::optional<message::Dispatcher> client;
+    std::optional<message::Port> port;
+};
+
+/// Its session does not resume: a server says of both, the one that closed and the one that was
+/// lost, that it has left.
+Pair of_dispatcher(Pair pair) {
+    pair.if_dropped = Status::closed;
+    return pair;
+}
+
+Pair dispatcher(Carrier carrier) {
+    return of_dispatcher(of_client(std::make_shared<Dispatched>(carrier)));
+}
+
 /// A server that closes. One client has asked many times, and another one asks while it closes.
 struct Answers {
     /// Its ring has room for all of these if they are dropped, and for a few that are answered.
@@ -301,6 +366,55 @@ struct Calls {
 
 Pair typed_client(Carrier carrier) { return of_client(std::make_shared<Calls>(carrier)); }
 
+struct DispatchedCalls {
+    explicit DispatchedCalls(Carrier carrier)
+        : server{rpc::Server::listen(connect::Address::parse(fresh_address()),
+                                     {.messages = narrow(carrier, Transport::rc)})},
+          client{std::make_shared<rpc::Dispatcher>()} {
+        server->handle<Put>([this](const Number& number) {
+            taken.push_back(number);
+            return number;
+        });
+        rpc::ClientOptions options;
+        options.design = rpc::Design{.connection = rpc::Connection::dispatcher};
+        options.dispatcher = client;
+        options.messages = Dispatched::of_dispatcher(carrier);
+        options.retry.attempts = 1;
+        caller.emplace(
+            joined([&] { return rpc::Client::connect<Put>(server->address(), options, soon()); },
+                   [&] {
+                       turn();
+                       (void)client->turn();
+                   }));
+        caller->adopt();
+        (void)client->turn();
+    }
+    Status send(Number number) {
+        return send_by(*client, [&] {
+            return caller->submit<Put>(
+                number, [](const rpc::Result<Number>&) {}, Deadline::never());
+        });
+    }
+    void turn() { (void)server->turn(); }
+    [[nodiscard]] message::ServerStats stats() const { return server->stats().messages; }
+    Status close_server() { return server->close(soon()); }
+
+    std::deque<Number> taken;
+    std::optional<rpc::Server> server;
+    std::shared_ptr<rpc::Dispatcher> client;  ///< which the caller holds, too
+    std::optional<rpc::Client> caller;
+};
+
+Pair typed_dispatcher(Carrier carrier) {
+    const auto talk = std::make_shared<DispatchedCalls>(carrier);
+    Pair pair = of_dispatcher(of_client(talk));
+    pair.drop = [talk] {
+        talk->caller.reset();
+        talk->client.reset();
+    };
+    return pair;
+}
+
 /// What is sent is awaited, each by a task.
 template <class Client>
 struct Awaited {
@@ -416,9 +530,11 @@ std::vector<Made> sessions() {
     return {{"client", client<Transport::rc>},
             {"client_tcp", client<Transport::tcp>, false},
             {"client_uc", client<Transport::uc>, false},
+            {"dispatcher", dispatcher},
             {"server", server},
             {"typed_client", typed_client},
             {"typed_client_awaited", awaited_typed_client},
+            {"typed_dispatcher", typed_dispatcher},
             {"store_client", store_client},
             {"store_client_awaited", awaited_store_client}};
 }

@@ -246,7 +246,7 @@ class StreamIn final : public In, StreamEnd {
     options.ring_bytes = 64;
     while (options.ring_bytes < setup.capacity * sizeof(Item)) options.ring_bytes *= 2;
     options.wait = setup.wait;
-    options.least_advertised = 1;
+    options.tuning.least_advertised = 1;
     if (!listens) return stream::connect(address, std::move(options), deadline);
     return stream::Listener::listen(address, std::move(options)).accept(deadline);
 }

@@ -229,7 +229,9 @@ class Remote {
           }()} {}
     template <class Visit>
     void find(View key, Visit&& visit) {
-        const Result result = client_.get(key, value_, soon());
+        asks_for_many_ = !asks_for_many_;
+        const Result result =
+            asks_for_many_ ? get_among_others(key) : client_.get(key, value_, soon());
         EXPECT_TRUE(result.ok() || result.code == Code::key_error);
         if (result.ok()) visit(Entry{.key = key, .value = value_, .version = result.version});
     }
@@ -250,8 +252,24 @@ class Remote {
                : result.code == Code::key_error ? Outcome::not_found
                                                 : Outcome::full;
     }
+    Result get_among_others(View key) {
+        const View keys[] = {view("no other"), key, view("no other")};
+        Result found;
+        EXPECT_EQ(client_.multi_get(
+                      keys,
+                      [&](std::size_t index, const Result& result, View value) {
+                          if (index != 1) return;
+                          found = result;
+                          value_.assign(value.begin(), value.end());
+                      },
+                      soon()),
+                  base::Status::ok);
+        return found;
+    }
+
     Client client_;
     std::vector<std::byte> value_;
+    bool asks_for_many_ = false;  ///< every second time
 };
 
 constexpr Way by_rc{};

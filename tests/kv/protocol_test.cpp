@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <cstring>
 #include <optional>
 #include <random>
 #include <span>
@@ -12,6 +13,8 @@
 #include <gtest/gtest.h>
 
 #include "millrace/kv/client.hpp"
+#include "serving.hpp"
+#include "stores.hpp"
 
 namespace millrace::kv {
 namespace {
@@ -22,9 +25,6 @@ std::vector<std::byte> written(const RequestParts& parts) {
     std::vector<std::byte> request(size_of(parts));
     write(parts, request);
     return request;
-}
-std::string text(std::span<const std::byte> bytes) {
-    return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
 TEST(KvProtocol, ReadsWhatItWrites) {
@@ -173,6 +173,71 @@ TEST(KvProtocol, AsksForPagesOfADump) {
     EXPECT_FALSE(parse_dump_page(std::span{page}.first(7)).has_value());
 }
 
+TEST(KvProtocol, AsksForSeveralKeys) {
+    const std::vector<std::string> keys{"a", "", "third"};
+    const auto value = mget_of(100, keys);
+    const auto read = parse_mget_request(value);
+    ASSERT_TRUE(read.has_value());
+    EXPECT_EQ(read->bytes, 100U);
+    EXPECT_EQ(read->count, 3U);
+    std::span<const std::byte> rest = read->keys;
+    for (const std::string& key : keys) {
+        const auto one = next_of_keys(rest);
+        ASSERT_TRUE(one.has_value());
+        EXPECT_EQ(text(*one), key);
+    }
+    EXPECT_FALSE(next_of_keys(rest).has_value());
+    EXPECT_TRUE(rest.empty());
+
+    // One that ends between two keys asks for fewer.
+    for (std::size_t length = 0; length < value.size(); ++length) {
+        const bool is_between = length == 9 || length == 13;
+        EXPECT_EQ(parse_mget_request(std::span{value}.first(length)).has_value(), is_between)
+            << length;
+    }
+}
+
+TEST(KvProtocol, RefusesSoManyKeysThatOthersWouldWaitAndAnswersWithoutRoom) {
+    const std::vector<std::string> most(most_keys, "k");
+    EXPECT_TRUE(parse_mget_request(mget_of(1 << 20, most)).has_value());
+    std::vector<std::string> more = most;
+    more.emplace_back("k");
+    EXPECT_FALSE(parse_mget_request(mget_of(1 << 20, more)).has_value());
+    EXPECT_FALSE(parse_mget_request(mget_of(1 << 20, {})).has_value());
+    EXPECT_TRUE(parse_mget_request(mget_of(2 * mget_item_head_bytes, {"a", "b"})).has_value());
+    EXPECT_FALSE(parse_mget_request(mget_of(2 * mget_item_head_bytes - 1, {"a", "b"})).has_value());
+}
+
+TEST(KvProtocol, SaysOfEachKeyWhatBecameOfIt) {
+    const MgetItem items[] = {
+        {.head = {Code::ok, 7}, .bytes = 5, .value = bytes("value")},
+        {.head = {Code::key_error, 0}},
+        {.head = {Code::ok, largest_version}, .bytes = longest_value, .is_left_out = true}};
+    std::vector<std::byte> answer;
+    for (const MgetItem& item : items) {
+        const std::size_t at = answer.size();
+        answer.resize(at + size_of(item));
+        write(item, answer.data() + at);
+    }
+    EXPECT_EQ(answer.size(), 3 * mget_item_head_bytes + 5) << "what is left out takes no room";
+    std::span<const std::byte> rest = answer;
+    for (const MgetItem& item : items) {
+        const auto read = next_of_mget(rest);
+        ASSERT_TRUE(read.has_value());
+        EXPECT_EQ(read->head.code, item.head.code);
+        EXPECT_EQ(read->head.version, item.head.version);
+        EXPECT_EQ(read->bytes, item.bytes);
+        EXPECT_EQ(read->is_left_out, item.is_left_out);
+        EXPECT_EQ(text(read->value), text(item.value));
+    }
+    EXPECT_TRUE(rest.empty());
+    for (std::size_t length = 0; length < mget_item_head_bytes + 5; ++length) {
+        rest = std::span{answer}.first(length);
+        EXPECT_FALSE(next_of_mget(rest).has_value()) << length;
+        EXPECT_EQ(rest.size(), length) << "what is no item stays";
+    }
+}
+
 TEST(KvProtocol, BearsAnyBytes) {
     std::mt19937 random{5};
     for (int round = 0; round < 20'000; ++round) {
@@ -183,6 +248,12 @@ TEST(KvProtocol, BearsAnyBytes) {
         }
         std::span<const std::byte> rest = payload;
         while (next_of_dump(rest)) {
+        }
+        rest = payload;
+        while (next_of_mget(rest)) {
+        }
+        if (const auto asked = parse_mget_request(payload)) {
+            EXPECT_GE(payload.size(), 4 + 4 * asked->count);
         }
     }
 }

@@ -210,17 +210,6 @@ TEST_P(KvServer, TakesManyRequestsAtOnce) {
     chosen.window = 8;
     return serving.client(chosen);
 }
-[[nodiscard]] std::vector<std::string> numbered_names(int count) {
-    std::vector<std::string> names;
-    for (int i = 0; i < count; ++i) names.push_back("key " + std::to_string(i));
-    return names;
-}
-[[nodiscard]] std::vector<std::span<const std::byte>> keys_of(
-    const std::vector<std::string>& names) {
-    std::vector<std::span<const std::byte>> keys;
-    for (const std::string& name : names) keys.push_back(bytes(name));
-    return keys;
-}
 void set_it(Client& client, const std::string& name) {
     ASSERT_TRUE(client.set(bytes(name), bytes("of " + name), soon()).ok());
 }

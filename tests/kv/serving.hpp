@@ -1,9 +1,15 @@
-// What the tests of the server and its clients share: a server in a thread of its own.
+// What the tests of the server and its clients share: a server in a thread of its own, and many
+// keys.
 #pragma once
 
 #include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "millrace/kv/client.hpp"
 #include "millrace/kv/server.hpp"
@@ -12,6 +18,33 @@ namespace millrace::kv {
 
 /// Generous: it only ends what has failed.
 inline base::Deadline soon() { return base::Deadline::after(std::chrono::seconds{30}); }
+
+inline std::vector<std::string> numbered_names(int count) {
+    std::vector<std::string> names;
+    for (int i = 0; i < count; ++i) names.push_back("key " + std::to_string(i));
+    return names;
+}
+inline std::vector<std::span<const std::byte>> keys_of(const std::vector<std::string>& names) {
+    std::vector<std::span<const std::byte>> keys;
+    for (const std::string& name : names) keys.push_back(bytes(name));
+    return keys;
+}
+
+/// The value of an mget.
+inline std::vector<std::byte> mget_of(std::uint32_t answer_bytes,
+                                      const std::vector<std::string>& names) {
+    std::vector<std::byte> value;
+    const auto put = [&](std::span<const std::byte> part) {
+        value.insert(value.end(), part.begin(), part.end());
+    };
+    put(std::as_bytes(std::span{&answer_bytes, 1}));
+    for (const std::string& name : names) {
+        const auto length = static_cast<std::uint32_t>(name.size());
+        put(std::as_bytes(std::span{&length, 1}));
+        put(bytes(name));
+    }
+    return value;
+}
 
 /// A server in a thread.
 class Serving {

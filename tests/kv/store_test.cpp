@@ -256,6 +256,83 @@ TEST_P(StoreCalls, ManyThreadsHaveOneItemAtATime) {
     EXPECT_EQ(value_in(store, view("key")), "new");
 }
 
+TEST_P(StoreCalls, GetsSeveralInTheirOrderEachAsByItself) {
+    const std::string too_long(longest_key + 1, 'k');
+    std::vector<std::string> names;
+    for (int i = 0; i < 40; ++i) names.push_back("key " + std::to_string(i));
+    for (std::size_t i = 0; i < names.size(); i += 2) {
+        ASSERT_EQ(store.set(view(names[i]), derived(i, 100 * i)).outcome, Outcome::ok);
+    }
+    names[11] = "";
+    names[13] = too_long;
+    names[15] = names[14];
+    ASSERT_EQ(store.set(view("key 17"), view("over"), {.expires_after = no_time}).outcome,
+              Outcome::ok);
+    std::vector<View> keys;
+    for (const std::string& name : names) keys.push_back(view(name));
+    std::size_t next = 0;
+    store.get_several(keys, [&](std::size_t index, Outcome outcome, const Entry& entry) {
+        EXPECT_EQ(index, next++);
+        const std::size_t number = index == 15 ? 14 : index;
+        if (number % 2 == 0) {
+            EXPECT_EQ(outcome, Outcome::ok) << index;
+            EXPECT_EQ(text(entry.key), names[index]);
+            EXPECT_TRUE(std::ranges::equal(entry.value, derived(number, 100 * number))) << index;
+        } else {
+            EXPECT_EQ(outcome, number == 11 || number == 13 ? Outcome::bad_key : Outcome::not_found)
+                << index;
+            EXPECT_TRUE(entry.value.empty());
+        }
+    });
+    EXPECT_EQ(next, keys.size());
+    EXPECT_EQ(store.stats().hits, 21U);
+    EXPECT_EQ(store.stats().gets, 38U) << "a bad key is none";
+}
+
+TEST_P(StoreCalls, LetsGoOfSeveralWhoseReaderThrows) {
+    const std::vector<View> keys{view("a"), view("b"), view("c")};
+    for (const View key : keys) ASSERT_EQ(store.set(key, view("1")).outcome, Outcome::ok);
+    EXPECT_THROW(store.get_several(keys, [](std::size_t, Outcome, const Entry&) { throw 7; }), int);
+    // What nobody reads is written over where it is.
+    const auto before = store.moment().moved;
+    for (const View key : keys) ASSERT_EQ(store.set(key, view("2")).outcome, Outcome::ok);
+    EXPECT_EQ(store.moment().moved, before);
+}
+
+TEST_P(StoreCalls, GetsSeveralOfOneItemThatManyThreadsHave) {
+    // One less than an item can count.
+    constexpr int readers = 62;
+    ASSERT_EQ(store.set(view("key"), view("value")).outcome, Outcome::ok);
+    std::atomic<int> here{0};
+    std::atomic<bool> is_over{false};
+    std::vector<std::thread> threads;
+    for (int i = 0; i < readers; ++i) {
+        threads.emplace_back([&] {
+            (void)store.get(view("key"), [&](const Entry&) {
+                ++here;
+                while (!is_over) std::this_thread::yield();
+            });
+        });
+    }
+    for (const auto deadline = base::Deadline::after(std::chrono::seconds{60});
+         here != readers && !deadline.expired();) {
+        std::this_thread::yield();
+    }
+    EXPECT_EQ(here, readers);
+    const std::vector<View> keys(20, view("key"));
+    std::size_t next = 0;
+    store.get_several(keys, [&](std::size_t index, Outcome outcome, const Entry& entry) {
+        EXPECT_EQ(index, next++);
+        EXPECT_EQ(outcome, Outcome::ok);
+        EXPECT_EQ(text(entry.value), "value");
+    });
+    EXPECT_EQ(next, keys.size());
+    is_over = true;
+    for (std::thread& one : threads) one.join();
+    EXPECT_EQ(store.set(view("key"), view("other")).outcome, Outcome::ok);
+    EXPECT_EQ(store.stats().hits, keys.size() + readers);
+}
+
 TEST_P(StoreCalls, SweepFreesWhatIsOverAndGoesOnWhereItWas) {
     for (int i = 0; i < 1000; ++i) {
         SetOptions options;

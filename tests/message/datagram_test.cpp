@@ -12,13 +12,13 @@
 #include <thread>
 #include <vector>
 
+#include "channel/setup.hpp"
 #include "lane/packet_lane.hpp"
 #include "lane/packet_stream.hpp"
 #include "message/serving.hpp"
 #include "millrace/base/clock.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/connect/facts.hpp"
-#include "setup.hpp"
 #include "support/counted_posts.hpp"
 
 namespace millrace::message {

@@ -15,13 +15,13 @@
 #include <thread>
 #include <utility>
 
+#include "channel/setup.hpp"
 #include "message/lane_inside.hpp"
 #include "message/serving.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/connect/accepting.hpp"
 #include "millrace/message/detail/entries.hpp"
 #include "millrace/message/dispatcher.hpp"
-#include "setup.hpp"
 #include "support/extent.hpp"
 #include "support/one_processor.hpp"
 #include "support/served.hpp"

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "lane/assembly.hpp"
+#include "assembly.hpp"
 #include "memory.hpp"
 #include "message/serving.hpp"
 #include "millrace/message/client.hpp"

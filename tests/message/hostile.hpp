@@ -10,11 +10,11 @@
 #include <span>
 #include <thread>
 
+#include "channel/setup.hpp"
 #include "lane/any_lane.hpp"
 #include "lane/lanes.hpp"
 #include "message/lane_inside.hpp"
 #include "message/serving.hpp"
-#include "setup.hpp"
 
 namespace millrace::message {
 

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "channel_core.hpp"
+#include "channel/channel_core.hpp"
 
 namespace millrace::message {
 namespace {

@@ -19,7 +19,7 @@
 #include <utility>
 #include <vector>
 
-#include "channel_core.hpp"
+#include "channel/channel_core.hpp"
 #include "message/hostile.hpp"
 #include "message/serving.hpp"
 #include "millrace/message/detail/entries.hpp"

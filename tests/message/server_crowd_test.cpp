@@ -704,7 +704,7 @@ TEST_P(ServersApart, LoseALookToForeignMailboxesAndNothingElse) {
     const verbs::RemoteAddress first{welcome.mailbox - welcome.client, welcome.mailbox_rkey};
     for (std::uint64_t number = 0; number < repetitions(300); ++number) {
         // All bytes of the clients, and many of nobody.
-        (void)core.window.post(verbs::Write{.from = {&ones, 1}, .to = first});
+        (void)core.window().post(verbs::Write{.from = {&ones, 1}, .to = first});
         for (std::uint64_t i = 0; i < 3; ++i) {
             Bytes answer;
             ASSERT_EQ(others[i].call(content(i, number, 80), answer, patience()), Outcome::ok);
@@ -780,7 +780,7 @@ TEST_P(ServersApart, KeepClientsOutOfEachOthersMemory) {
     }
     // The victim lost nothing: a look, at most.
     Channel::Core& core = victim.core();
-    EXPECT_EQ(core.link.peer_now(), connect::PeerState::alive);
+    EXPECT_EQ(core.link().peer_now(), connect::PeerState::alive);
 }
 
 TEST_P(ServersApart, ReadNothingFromScribblesInARing) {
@@ -798,7 +798,7 @@ TEST_P(ServersApart, ReadNothingFromScribblesInARing) {
             for (int k = 0; k < 64; ++k) from[k] = static_cast<std::byte>(random());
             const ibv_sge noise = core.memory.slice(0, 64);
             const std::uint64_t at = random() % ((std::size_t{16} << 10) / 64) * 64;
-            (void)core.window.post(verbs::Write{.from = {&noise, 1}, .to = core.peer_ring + at});
+            (void)core.window().post(verbs::Write{.from = {&noise, 1}, .to = core.peer_ring + at});
             Bytes answer;
             ASSERT_EQ(other.call(content(1, 1, 80), answer, patience()), Outcome::ok);
             ASSERT_EQ(answer, content(1, 1, 80));

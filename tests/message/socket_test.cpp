@@ -19,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include "channel/setup.hpp"
 #include "lane/any_lane.hpp"
 #include "lane/lanes.hpp"
 #include "lane/socket_framing.hpp"
@@ -28,7 +29,6 @@
 #include "millrace/base/error.hpp"
 #include "millrace/connect/facts.hpp"
 #include "millrace/message/dispatcher.hpp"
-#include "setup.hpp"
 #include "support/child_process.hpp"
 #include "support/readable.hpp"
 

@@ -10,10 +10,10 @@
 #include <utility>
 #include <vector>
 
-#include "channel_core.hpp"
+#include "channel/channel_core.hpp"
+#include "channel/setup.hpp"
 #include "message/serving.hpp"
 #include "millrace/base/error.hpp"
-#include "setup.hpp"
 #include "support/counted_posts.hpp"
 #include "support/extent.hpp"
 
@@ -257,11 +257,11 @@ struct Liar {
         core = set_up(
             connect::connect(server.address(), link_options(options, server_service), patience()),
             options, patience(), {.sends = requests});
-        memory = core->link.allocate(4096, verbs::Access::none);
+        memory = core->link().allocate(4096, verbs::Access::none);
     }
     void send(std::size_t offset, std::size_t bytes) {
         const ibv_sge slice = memory.slice(offset, bytes);
-        (void)core->window.post(verbs::Send{.from = {&slice, 1}});
+        (void)core->window().post(verbs::Send{.from = {&slice, 1}});
     }
     /// As it ought to be, or only its first bytes, where there is credit or not.
     void send_frame(std::size_t payload, std::uint8_t flags, std::size_t less = 0) {
@@ -320,7 +320,8 @@ TEST(ServersOfEveryWay, LoseTheConnectionOfALiarAndNoOther) {
         };
         const auto is_dismissed = [&](Liar& liar) {
             const Deadline deadline = patience();
-            while (liar.core->link.peer_now() == connect::PeerState::alive && !deadline.expired()) {
+            while (liar.core->link().peer_now() == connect::PeerState::alive &&
+                   !deadline.expired()) {
                 (void)server.serve(echo, Deadline::after(std::chrono::milliseconds{1}));
             }
             EXPECT_FALSE(deadline.expired());

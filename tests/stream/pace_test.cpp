@@ -78,8 +78,8 @@ class Pace {
         terms.outgoing.mode = terms.incoming.mode = mode;
         terms.outgoing.ring_bytes = terms.incoming.ring_bytes = ring_bytes;
         terms.own_slots = terms.peer_slots = 128;
-        terms.awaited_bytes = SocketOptions{}.least_awaited;
-        terms.offered_bytes = SocketOptions{}.least_offered;
+        terms.awaited_bytes = Tuning{}.least_awaited;
+        terms.offered_bytes = Tuning{}.least_offered;
         return terms;
     }
     [[nodiscard]] double share(std::uint64_t bytes) const {

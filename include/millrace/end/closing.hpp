@@ -81,7 +81,7 @@ class Closing {
     void say_goodbye(std::uint64_t position) noexcept;
     /// What the peer said so. None: it lives, died, or did not say.
     [[nodiscard]] std::optional<std::uint64_t> peer_position() const noexcept;
-    /// What goes with this end's goodbye besides: what a protocol has counted.
+    /// What else goes with this end's goodbye: what a protocol has counted.
     using Totals = std::array<std::uint64_t, 2>;
     void add_to_goodbye(const Totals& totals) noexcept { totals_ = totals; }
     [[nodiscard]] std::optional<Totals> peer_totals() const noexcept;

@@ -2,7 +2,7 @@
 // or of immediates, the producer of space push2. Used by Sender and Receiver in place of Sleeper.
 //
 // The completion queues are armed, then the caller looks once more, then it sleeps. Whatever comes
-// behind the arming raises an event, so no flag needs to travel and the other end posts no events.
+// after the arming raises an event, so no flag needs to travel and the other end posts no events.
 #pragma once
 
 #include <algorithm>
@@ -53,7 +53,8 @@ class CompletionSleeper : public connect::LinkParker {
     [[nodiscard]] std::chrono::nanoseconds patience() const noexcept override {
         return std::min(patience_for_events(), pause_);
     }
-    /// From now on no sleep is longer than this: who waits has something to do by the clock.
+    /// From now on no sleep is longer than this: the waiting thread has something to do by the
+    /// clock.
     void sleep_at_most(std::chrono::nanoseconds pause) noexcept { pause_ = pause; }
 
     /// Sleeps that really happened, and those that a completion ended.
@@ -61,7 +62,7 @@ class CompletionSleeper : public connect::LinkParker {
     [[nodiscard]] std::uint64_t woken() const noexcept { return woken_; }
 
   protected:
-    /// True: something is known to be on its way that raises no event (a counter behind data whose
+    /// True: something is known to be on its way that raises no event (a counter after data whose
     /// completions are taken already), so look again soon.
     [[nodiscard]] virtual bool is_late() noexcept { return false; }
 

@@ -166,6 +166,9 @@ class End {
         if (readiness_ != nullptr) readiness_->wake();
     }
 
+    /// For an owner that waits or sleeps in its place, as a lane of messages does.
+    [[nodiscard]] std::unique_ptr<connect::Readiness>& readiness() noexcept { return readiness_; }
+
     // ---- closing, as end/closing.hpp says
 
     void say_goodbye(std::uint64_t position) noexcept { closing_.say_goodbye(position); }

@@ -3,7 +3,7 @@
 //
 // Why completions and nothing else: a slot is held until a completion of it, or of a later
 // request, has been polled. A peer's acknowledgement (a credit, an answer) can arrive before that
-// completion; who frees slots by it overflows the send queue.
+// completion; an end that frees slots by it overflows the send queue.
 //
 // A request's ticket is its number in posting order, and travels as its wr_id. The completion of
 // ticket t says that every ticket up to t is done: a send queue completes in order.
@@ -83,7 +83,7 @@ class SendWindow {
         return base::Status::ok;
     }
 
-    /// Keeps an ordinary slot for a request that will be posted in a list, before or behind which
+    /// Keeps an ordinary slot for a request that will be posted in a list, before or after which
     /// others may be posted: nothing else takes it. Answers as post(), which it is half of.
     base::Status hold() noexcept {
         const base::Status status = admit(Slot::ordinary);
@@ -109,7 +109,7 @@ class SendWindow {
         return base::Status::ok;
     }
 
-    /// As post(), but `request` is only added to `chain`, behind whatever is in it, and leaves with
+    /// As post(), but `request` is only added to `chain`, after whatever is in it, and leaves with
     /// post_chain(): all of a chain with one doorbell. Its ticket is given, and its slot taken, at
     /// once. Nothing may be posted otherwise until then. `full`: the chain is, or there is no slot;
     /// in both cases what is chained may be posted. What the request refers to is borrowed until

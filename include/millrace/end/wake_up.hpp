@@ -12,16 +12,16 @@
 //   1 WRITE own generation -> peer_sleeping     1 progress = new value
 //   2 READ progress, same queue pair            2 full fence
 //   3 news?  -> do not sleep                    3 peer_sleeping != last answered?
-//   4 sleep until an event                        -> post an event behind the data
+//   4 sleep until an event                        -> post an event after the data
 //
 // Writes in opposite directions are not ordered, so a flag alone is not enough: the bell may look
 // before the flag arrives, and the sleeper may look before the data arrives. The READ decides it:
-// it is executed behind the WRITE of the flag. If the bell's look (3) missed the flag, its store
+// it is executed after the WRITE of the flag. If the bell's look (3) missed the flag, its store
 // (1) came before the flag did, hence before the READ, which sees it.
 //
-// Over a device of this machine (Terms::far_fences) the sleeper makes the bell's fence, too: behind
+// Over a device of this machine (Terms::far_fences) the sleeper makes the bell's fence, too: after
 // the WRITE's completion, and before it posts the READ, it runs far_fence(). A bell that looks (3)
-// before that fence has stored (1) before it, and the READ sees the store; one that looks behind it
+// before that fence has stored (1) before it, and the READ sees the store; one that looks after it
 // sees the flag. So 2 need only keep the compiler from exchanging 1 and 3.
 //
 // Generations: an announcement stands until the event that answers it has arrived, over any
@@ -31,9 +31,10 @@
 //
 // Neither word need arrive whole (see position.hpp for why one may be torn). A torn flag differs
 // from what was answered, so it is rung for, and again when it is whole: one spurious wake-up. A
-// torn progress was stored while the READ ran, hence behind the flag: whatever the sleeper makes
+// torn progress was stored while the READ ran, hence after the flag: whatever the sleeper makes
 // of it, that store's look (3) sees the flag. So torn words cost a nap and lose nothing, as long
-// as is_news only decides whether to sleep; who also learns a position from it must see it whole.
+// as is_news only decides whether to sleep; an end that also learns a position from it must see it
+// whole.
 //
 // Where both items and room are progress, an announcement may say by its highest bit that its end
 // waits for no room: it is not rung for what gives room back, and need not wake for nothing between
@@ -71,7 +72,7 @@ static_assert(offsetof(WakeUpPage, peer_sleeping) == 64);
 static_assert(offsetof(WakeUpPage, landing) == 128);
 static_assert(sizeof(WakeUpPage) == 192);
 
-/// Of an announcement, beside its generation.
+/// Of an announcement, with its generation.
 inline constexpr std::uint64_t waits_for_no_room = std::uint64_t{1} << 63;
 
 /// The half that makes progress. One thread; never blocks or throws.
@@ -103,7 +104,7 @@ class Bell {
         return std::atomic_ref<std::uint64_t>{own_->peer_sleeping.value}.load(
                    std::memory_order_seq_cst) != answered_;
     }
-    /// The same behind progress that gives room back and nothing else.
+    /// As publish(), after progress that gives room back and nothing else.
     [[nodiscard]] bool peer_waits_for_room() const noexcept {
         const std::uint64_t asked = std::atomic_ref<std::uint64_t>{own_->peer_sleeping.value}.load(
             std::memory_order_seq_cst);
@@ -132,10 +133,10 @@ class Sleeper : public connect::LinkParker {
   public:
     /// Receives that are kept posted for events.
     static constexpr unsigned receives = 4;
-    /// Who posts them.
+    /// Which code posts them.
     enum class Events : std::uint8_t {
         own_receives,  ///< the sleeper, and it alone polls the link's receive queue
-        told,          ///< whoever receives messages on the same queue pair, and tells by rang()
+        told,  ///< the protocol, which receives messages on the same queue pair and tells by rang()
     };
 
     /// Posts the receives for events, so it must be made before the peer can ring: before the
@@ -177,7 +178,7 @@ class Sleeper : public connect::LinkParker {
     /// True if `progress`, just READ from the peer, means that there is something to do which this
     /// end has not done or seen yet. It may take note of the value, if it knows that it is whole.
     [[nodiscard]] virtual bool is_news(std::uint64_t progress) noexcept = 0;
-    /// False: room is no news, and nobody here waits for any until prepare() comes again.
+    /// False: room counts as no news, and nobody here waits for any until prepare() comes again.
     [[nodiscard]] virtual bool awaits_room() const noexcept { return true; }
     /// False: the peer also publishes without a fence of its own (not by Bell::publish) what is
     /// slept for here, so that it may miss the flag where no far fence is made.
@@ -200,10 +201,10 @@ class Sleeper : public connect::LinkParker {
     verbs::RemoteAddress flag_{};
     std::uint64_t generation_ = 0;
     bool standing_ = false;   ///< the peer has been sent generation_, and did not answer it yet
-    bool confirmed_ = false;  ///< a READ behind it found no news
+    bool confirmed_ = false;  ///< a READ after it found no news
     bool is_for_room_ = true;
     bool far_fences_ = false;
-    bool fenced_ = true;             ///< nothing is owed to the peer behind the flag
+    bool fenced_ = true;             ///< nothing is owed to the peer after the flag
     std::uint64_t flag_ticket_ = 0;  ///< of the WRITE of the flag, where it is waited for
     bool broken_ = false;
     Events events_;

@@ -43,12 +43,12 @@ class ConsumerEnd {
     }
     /// For a program's own loop (poll, epoll, asio …): readable means that a try_ call may find an
     /// item, or the end. It stays readable until one has answered `empty`, and for
-    /// Options::wait.spin behind the last item: then an `empty` asks the producer for a wake-up.
+    /// Options::wait.spin after the last item: then an `empty` asks the producer for a wake-up.
     /// Lives as long as this end. Not for EPOLLET. Throws Error (resource_exhausted).
     /// docs/loops.md.
     [[nodiscard]] int descriptor() { return receiver_->descriptor(options_.wait.spin); }
-    /// What an empty try_ call does beside looking for an item: returns credit, looks after the
-    /// producer. `empty`, `closed`, `peer_lost`. It never falls asleep, whoever asked for a
+    /// What an empty try_ call does apart from looking for an item: returns credit, looks after the
+    /// producer. `empty`, `closed`, `peer_lost`. It never falls asleep, even with a
     /// descriptor: for programs that look at many ends, and sleep by other means.
     base::Status look_around() noexcept { return receiver_->look_around(); }
     /// The producer, for messages; the label it was given; why it is lost, else empty.
@@ -221,8 +221,9 @@ class Consumer : public detail::ConsumerEnd<D>, public detail::Factories<Consume
         return result;
     }
 
-    /// The next item where it lies. It stays there, and in front, until release(). Whoever waits
-    /// for an item by peek() a thousand times, and has always the same one, is told so in the log.
+    /// The next item where it lies. It stays there, and in front, until release(). A program
+    /// that waits for an item by peek() a thousand times, and has always the same one, is told so
+    /// in the log.
     base::Status peek(const T*& item) noexcept {
         if (!this->receiver_->has_slot(slot)) return this->nothing();
         item = reinterpret_cast<const T*>(this->receiver_->slot());

@@ -75,7 +75,7 @@ template <class End>
     return connect::accept_by<End>(
         listener, [&listener] { return End::try_accept(listener); }, deadline);
 }
-/// The same of AnyProducer or AnyConsumer.
+/// As the one before, of AnyProducer or AnyConsumer.
 template <class End>
 [[nodiscard]] base::Task<connect::Accepted<End>> accept(ring::Design design, Listener& listener,
                                                         const base::Deadline& deadline) {

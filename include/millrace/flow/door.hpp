@@ -68,7 +68,7 @@ class Door : public OwnersHub {
     Door() = default;
     /// Throws Error as Listener::listen. `whose`: "a fan-in", for errors. `most`: peers at a time.
     Door(const char* whose, const connect::Address& address, Options options, std::uint64_t most);
-    /// The same with a listener that somebody has made.
+    /// As the one before, with a listener that exists already.
     Door(const char* whose, Listener listener);
 
     /// From now on a thread of its own accepts: `try_accept()` gives an optional end there, and

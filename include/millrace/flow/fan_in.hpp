@@ -17,9 +17,9 @@
 // a queue for each level.
 //
 // A thread at a time: that which made it, or has called adopt() since. Calls look at the kernel
-// each millisecond, for who joins and leaves: a join takes a few of them. A program that calls
-// seldom, or waits elsewhere meanwhile, calls look_around(), or lets a thread of the fan-in's own
-// accept (FanInOptions::acceptor). What sleeps is asleep in one epoll; a producer that is idle
+// each millisecond, for producers that join or leave: a join takes a few of them. A program that
+// calls seldom, or waits elsewhere meanwhile, calls look_around(), or lets a thread of the fan-in's
+// own accept (FanInOptions::acceptor). What sleeps is asleep in one epoll; a producer that is idle
 // costs a look of some instructions in each round, and no system call.
 #pragma once
 
@@ -58,7 +58,7 @@ class FanIn : public detail::OfManyProducers<FanIn<T, D>> {
     }
 
     /// `ok`; `empty`; `closed`: as many producers as were expected have come and gone, or this end
-    /// was closed. A producer that leaves or dies is no end: on_change() tells of it.
+    /// was closed. A producer that leaves or dies does not end it: on_change() tells of it.
     base::Status try_dequeue(Item& item) {
         State& state = *state_;
         const base::Status status = state.find();
@@ -122,7 +122,7 @@ class FanIn : public detail::OfManyProducers<FanIn<T, D>> {
     using Source = typename Sources::Source;
     struct Level {
         std::vector<Source*> sources;
-        std::size_t cursor = 0;  ///< who was served last
+        std::size_t cursor = 0;  ///< the one that was served last
     };
 
     struct State : Sources {
@@ -184,7 +184,7 @@ class FanIn : public detail::OfManyProducers<FanIn<T, D>> {
         void rests() noexcept {}
 
         std::vector<Level> levels;
-        Source* current = nullptr;  ///< who is served
+        Source* current = nullptr;  ///< the one that is served
         std::size_t current_level = 0;
         std::uint32_t left = 0;  ///< items that it may have taken before the next one's turn
         Source* peeked = nullptr;

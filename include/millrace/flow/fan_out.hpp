@@ -2,7 +2,7 @@
 // part of the items.
 //
 //     auto parts = flow::FanOut<Item>::connect({"unix:/run/a", "unix:/run/b"}, {}, deadline);
-//     status = parts.enqueue(item, deadline);                  // to whoever's turn it is
+//     status = parts.enqueue(item, deadline);                  // to the one whose turn it is
 //     status = parts.enqueue_keyed(item.key, item, deadline);  // to the same one for a key
 //
 // Several FanOuts and several FanIns make an M-N structure, a shuffle: each of M producers has a
@@ -57,7 +57,7 @@ namespace millrace::flow {
 /// Whom an item goes to that names nobody.
 enum class Routing : std::uint8_t {
     in_turn,          ///< the next one, and it is waited for: all get equally many
-    whoever_has_room  ///< the next one that has room: who is faster gets more
+    whoever_has_room  ///< the next one that has room: a faster one gets more
 };
 
 struct FanOutOptions {
@@ -217,7 +217,7 @@ class FanOut {
                     continue;
                 bool is_laid = true;
                 if constexpr (detail::is_filtered<T>) {
-                    // Who asks as the one before would leave it out as well.
+                    // A consumer that asks as the one before would leave it out as well.
                     if (unwilling != nullptr && unwilling->is_asked_as(ends[at].producer)) continue;
                 }
                 const base::Status status = put(ends[at].producer, item, is_laid);
@@ -264,7 +264,7 @@ class FanOut {
             }
         }
 
-        /// Who is next has no room; or nobody has.
+        /// The next one has no room; or none has.
         [[gnu::cold]] void await_room() {
             if (options.routing == Routing::in_turn) {
                 return waiter.watch_only(ends[turn_of].producer.descriptor());
@@ -296,9 +296,9 @@ class FanOut {
         detail::RoomWaiter waiter;
         std::vector<End> ends;
         bool is_closing = false;
-        std::size_t cursor = static_cast<std::size_t>(-1);  ///< who was served last
-        std::size_t turn_of = 0;                            ///< whose turn it is, and who is full
-        base::Status why_last = base::Status::closed;       ///< why the last one left
+        std::size_t cursor = static_cast<std::size_t>(-1);  ///< the one that was served last
+        std::size_t turn_of = 0;                       ///< whose turn it is, and which one is full
+        base::Status why_last = base::Status::closed;  ///< why the last one left
     };
 
     explicit FanOut(FanOutOptions options) : state_{std::make_unique<State>(std::move(options))} {}

@@ -1,6 +1,6 @@
 // Filters and projections: what a consumer asks its producer to make of each item before it is
 // laid, so that what nobody wants does not travel. Work 000 names the nearest thing, a flow between
-// operators (chapter 1, section 3.4); computation beside the data it leaves open (chapter 8).
+// operators (chapter 1, section 3.4); computation near the data it leaves open (chapter 8).
 //
 //     struct Above {                                     // compiled into both programs
 //         double limit;

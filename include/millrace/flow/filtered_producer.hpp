@@ -275,7 +275,8 @@ class Producer<Filtered<T, Filters...>, D>
             return tell_thrown();
         if (++left_out_ % left_out_per_look != 0) [[likely]]
             return base::Status::ok;
-        // Who lays nothing runs out of no room, and would never hear of the consumer's end.
+        // A producer that lays nothing never runs out of room, and would not hear of the consumer's
+        // end.
         this->show();
         const base::Status status = this->sender_->look_around();
         return status == base::Status::full ? base::Status::ok : status;

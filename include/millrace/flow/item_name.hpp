@@ -11,8 +11,8 @@
 //         static constexpr std::string_view value = "org.example.event/2";
 //     };
 //
-// What lies within a type is not looked at, beyond its size and alignment: who changes members and
-// keeps the name, changes the name given here.
+// What lies within a type is not looked at, beyond its size and alignment: a program that changes
+// members and keeps the name, changes the name given here.
 #pragma once
 
 #include <string_view>

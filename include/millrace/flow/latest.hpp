@@ -20,9 +20,9 @@
 //            3 read the version again: at most v + 2?   else begin anew
 //
 // So a reader copies what is not being written: place v mod 4 is written again by put v + 4, which
-// begins behind version v + 3. Who sees a byte of it would see that version. Versions travel as
-// words that tell whether they are torn (ring/position.hpp), values may land in any order of their
-// bytes. A writer that dies between 1 and 2 leaves what was there before.
+// begins after version v + 3. A reader that sees a byte of it would see that version. Versions
+// travel as words that tell whether they are torn (ring/position.hpp), values may land in any order
+// of their bytes. A writer that dies between 1 and 2 leaves what was there before.
 #pragma once
 
 #include <cstddef>
@@ -135,7 +135,7 @@ class LatestWriter
 
   public:
     /// `ok`: it is the latest. `full`: not sent, as the device is busy with older ones still: put
-    /// a newer one later (never by store). `closed`, `peer_lost`.
+    /// a newer one later (never where values are stored). `closed`, `peer_lost`.
     base::Status put(std::uint32_t cell, const T& value) noexcept { return end_.put(cell, &value); }
     base::Status put(const T& value) noexcept { return end_.put(0, &value); }
     /// The same, waiting for the device. Also `timed_out`, `cancelled`.
@@ -179,7 +179,7 @@ class LatestReader
         return end_.try_get(cell, &value);
     }
     base::Status try_get(T& value) noexcept { return end_.try_get(0, &value); }
-    /// The latest, whether it was got before or not; also behind the writer's end. `empty`: nothing
+    /// The latest, whether it was got before or not; also after the writer's end. `empty`: nothing
     /// was ever put.
     base::Status read(std::uint32_t cell, T& value) noexcept { return end_.read(cell, &value); }
     /// The latest of the next cell, going round, that has a newer one. As try_get.
@@ -188,9 +188,9 @@ class LatestReader
     base::Status wait(const base::Deadline& deadline) { return end_.wait(deadline); }
     /// For a program's own loop: readable means that some cell may have a newer value, or the end
     /// has come. It stays readable until next() has answered `empty`, and for LatestOptions::wait
-    /// .spin behind the last value. Throws Error (resource_exhausted). docs/loops.md.
+    /// .spin after the last value. Throws Error (resource_exhausted). docs/loops.md.
     [[nodiscard]] int descriptor() { return end_.descriptor(); }
-    /// Looks after the writer, by a system call, and never falls asleep, whoever asked for a
+    /// Looks after the writer, by a system call, and never falls asleep, even with a
     /// descriptor. `empty`: it is there, or left a newer value; `closed`, `peer_lost`.
     base::Status look_around() noexcept { return end_.look_around(); }
     /// Takes no more; the writer reads `closed`.

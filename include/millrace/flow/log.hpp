@@ -176,7 +176,7 @@ class Log : public detail::LogBase {
 
     /// `ok`: it is part of the sequence, at the position that end() was, and on its way to all
     /// readers that have room. `full`: nothing may go (LogRetention::until_acknowledged); `closed`:
-    /// by this end. Throws Error: a file cannot be made; then it is no part of it.
+    /// by this end. Throws Error: a file cannot be made; then it does not become part of it.
     base::Status try_append(const T& item) { return end_.try_append(bytes_of(item)); }
     /// The same, waiting for acknowledgements where it is full. Also `timed_out`, `cancelled`.
     base::Status append(const T& item, const base::Deadline& deadline) {

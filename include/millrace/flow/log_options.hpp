@@ -16,10 +16,10 @@ namespace millrace::flow {
 
 /// What is kept of a log. The oldest goes first, an eighth of `bytes` at a time.
 struct LogRetention {
-    /// So many bytes are kept at most, and 7/8 of them at least: of items, of the 8 bytes that each
-    /// item of Bytes takes besides, and, in files, of 4 for each item's checksum. 4 KiB to 1 TiB.
+    /// So many bytes are kept at most, and 7/8 of them at least: of items, of the 8 bytes more that
+    /// each item of Bytes takes, and, in files, of 4 for each item's checksum. 4 KiB to 1 TiB.
     std::uint64_t bytes = std::uint64_t{64} << 20;
-    /// What is older goes although there would be room for it. 0: age is no reason.
+    /// What is older goes although there would be room for it. 0: whatever its age.
     std::chrono::nanoseconds age{0};
     /// Nothing goes that one of these named consumers has not acknowledged. Where there is no room
     /// then, append() answers `full`. A consumer that never comes is forgotten by Log::forget().

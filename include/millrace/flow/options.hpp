@@ -19,7 +19,8 @@ struct Options {
     base::WaitPolicy wait{};
     /// The device; null: connect::Endpoint::shared(), which follows MILLRACE_DEVICE.
     std::shared_ptr<connect::Endpoint> endpoint{};
-    /// Who is let in: a secret that both ends must know, a budget for a listener's clients.
+    /// Which peers are let in: a secret that both ends must know, a budget for a listener's
+    /// clients.
     connect::Admission admission{};
     /// For the statistics page: "flow producer <name>".
     std::string name{};

@@ -6,7 +6,7 @@
 //     auto jobs = flow::PriorityProducer<Job>::connect("host:7000", 3, {}, deadline);
 //     if (jobs.enqueue(0, job, deadline) != Status::ok) …             // 0 is the most urgent level
 //
-// Each level has a queue of its own, so an urgent item waits neither behind others nor for their
+// Each level has a queue of its own, so an urgent item waits neither for others nor for their
 // room. The consumer takes nothing from a level while a more urgent one has something: a busy level
 // can starve those below. Within a level, items of one producer come in its order. To the consumer
 // its queues are one producer: see FanInOptions::expected and FanIn::on_change.
@@ -66,7 +66,7 @@ class PriorityProducer {
         return each([](auto& one) { return one.look_around(); });
     }
     /// As Producer's, of all levels, the most urgent first: the first answer that is not `ok`,
-    /// behind all were tried.
+    /// after all were tried.
     base::Status flush(const base::Deadline& deadline) {
         return each([&](auto& one) { return one.flush(deadline); });
     }

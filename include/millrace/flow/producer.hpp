@@ -324,7 +324,7 @@ class Producer : public detail::ProducerEnd<D>, public detail::Factories<Produce
 
     /// Marks the item at the ring's end and counts it in.
     void lay() noexcept { lay(*this->sender_, this->sender_->at(), this->sender_->position()); }
-    /// The same, of a Sender whose place and position are known.
+    /// As the one before, of a Sender whose place and position are known.
     void lay(typename Base::Sender& sender, std::byte* at,
              [[maybe_unused]] std::uint64_t position) noexcept {
         if constexpr (ring::has_marks(D)) {
@@ -342,7 +342,7 @@ class Producer : public detail::ProducerEnd<D>, public detail::Factories<Produce
         const std::uint64_t mark = ring::slot_mark(sender.position(), sender.terms().initial);
         std::memcpy(first, items.data(), sizeof(T));
         lay_behind(first + slot, items.data() + 1, count - 1, mark + slot);
-        // Whoever looks on comes here first.
+        // A call that looks on comes here first.
         if constexpr (ring::has_marks(D)) sender.lay_mark(first + slot - ring::mark_bytes, mark);
         sender.append(count * slot);
         this->count(count);

@@ -57,7 +57,7 @@ struct Connection {
 [[nodiscard]] Connection connect_link(const connect::Address& address, Options& options,
                                       ring::Design design, const ItemFacts& item,
                                       const base::Deadline& deadline);
-/// Of whoever waits for one peer and has no listener to ask: the port that the system chose for
+/// Of an end that waits for one peer and has no listener to ask: the port that the system chose for
 /// port 0 is told by the log (warn).
 [[nodiscard]] Listener listen_for_one(const connect::Address& address, Options options);
 void tell_chosen_port(const connect::Address& asked, const connect::Address& address);

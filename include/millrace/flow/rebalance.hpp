@@ -233,7 +233,7 @@ class KeyedFanOut {
     void on_change(Watcher watcher) { watcher_ = std::move(watcher); }
     /// Their numbers, in increasing order.
     [[nodiscard]] std::span<const std::uint64_t> owners() const noexcept { return owners_; }
-    /// Who the owners are, and what the queue to one of them is.
+    /// Which consumers are the owners, and what the queue to one of them is.
     [[nodiscard]] std::string explain() const {
         std::string text = "keyed fan-out: " + detail::explain_owners(owners_, epoch_);
         if (!ends_.empty()) text += "the queue to one: " + ends_.front().producer.explain();
@@ -297,7 +297,7 @@ class KeyedFanOut {
         }
         return base::Status::ok;
     }
-    /// As far as there is room: who is gone is found out by the next call that sends there.
+    /// As far as there is room: what is gone is found out by the next call that sends there.
     void tell_all() {
         has_news_ = false;
         for (End& end : ends_) {
@@ -357,7 +357,8 @@ class KeyedFanIn {
     using In = FanIn<Routed, D>;
 
   public:
-    /// Who the owners are for that producer, from the next of its items on; in increasing order.
+    /// Which consumers are the owners for that producer, from the next of its items on; in
+    /// increasing order.
     using Rebalanced =
         std::function<void(const FanInSource& source, std::span<const std::uint64_t> owners)>;
 

@@ -17,7 +17,7 @@
 // before. One whose filter throws leaves, by WhenThrown::stop, as if it had died; by skip it stays,
 // and lacks the item. What all others see is as above.
 //
-// Calls look each millisecond, by the clock, for who has come and who has died: a producer that
+// Calls look each millisecond, by the clock, for consumers that have come or died: a producer that
 // sends seldom calls look_around() between its items. A consumer is one of them once its setup is
 // over; until then it holds up nobody.
 #pragma once
@@ -214,7 +214,7 @@ class Replicator {
     /// (`closed`, `peer_lost`), or was dropped as it lagged (`full`). It must not use this end.
     void on_change(Watcher watcher) { state_->watcher = std::move(watcher); }
     /// From now on it belongs to the calling thread. Where it listens, a call in another one throws
-    /// Error (invalid_argument), at the latest a millisecond behind the last one in its own.
+    /// Error (invalid_argument), at the latest a millisecond after the last one in its own.
     void adopt() noexcept { state_->door.hub().adopt(); }
     [[nodiscard]] ReplicatorStats stats() const noexcept { return state_->counts; }
 
@@ -250,7 +250,7 @@ class Replicator {
         State& operator=(const State&) = delete;
         ~State() {
             if (!door.is_of_this_process()) return;
-            door.hub().adopt();  // whoever ends it
+            door.hub().adopt();  // by the thread that ends it
             door.stop_accepting();
         }
 
@@ -295,8 +295,8 @@ class Replicator {
         }
         base::Status find_room(Item item) {
             if (is_closed) return base::Status::closed;
-            // First there must be room for it everywhere. A claim that is not used is no harm, and
-            // each is a call in which a queue moves on, be another one full or not.
+            // First there must be room for it everywhere. A claim that is not used does no harm,
+            // and each is a call in which a queue moves on, be another one full or not.
             bool has_room = true;
             for (std::size_t i = 0; i < replicas.size();) {
                 Member& member = *replicas[i];
@@ -394,7 +394,7 @@ class Replicator {
         [[nodiscard]] static base::Deadline slice_of(const base::Deadline& deadline) {
             return deadline.no_later_than(base::Clock::now() + base::Parker::slice);
         }
-        /// By the clock: who comes, and some of those who are here.
+        /// By the clock: those that come, and some of those that are here.
         [[gnu::noinline]] void keep_house() {
             const bool somebody_came = door.look("send an item");
             if (is_closed) return;
@@ -471,9 +471,9 @@ class Replicator {
         detail::RoomWaiter room;
         std::vector<std::unique_ptr<Member>> replicas;
         std::vector<Producer<T, D>> arriving;  ///< their setup is not over
-        std::size_t aside = 0;                 ///< in `replicas`: who was looked after last
-        std::size_t fullest = 0;               ///< who had no room
-        std::size_t awaited_bytes = 0;         ///< … for so many
+        std::size_t aside = 0;          ///< in `replicas`: the one that was looked after last
+        std::size_t fullest = 0;        ///< the one that had no room
+        std::size_t awaited_bytes = 0;  ///< … for so many
         Watcher watcher{};
         bool is_closed = false;
         ReplicatorStats counts;

@@ -29,7 +29,7 @@ class RoomWaiter {
 
     /// A call has found no room at the end of this descriptor, and may find some there alone.
     void watch_only(int descriptor);
-    /// The same of every end: `add_each(add)` calls `add(descriptor)` for each of those that are
+    /// For every end: `add_each(add)` calls `add(descriptor)` for each of those that are
     /// left, and is asked once.
     template <class AddEach>
     void watch_all(AddEach&& add_each) {

@@ -88,7 +88,7 @@ class SharedFanIn : public detail::OfManyProducers<SharedFanIn<T>> {
     }
 
     /// `ok`; `empty`; `closed`: as many producers as were expected have come and gone, or this end
-    /// was closed. A producer that leaves or dies is no end: on_change() tells of it.
+    /// was closed. A producer that leaves or dies does not end it: on_change() tells of it.
     base::Status try_dequeue(T& item) {
         State& state = *state_;
         const base::Status status = state.find();

@@ -10,8 +10,8 @@
 // deadline is; nobody else's program is waited for. try_enqueue_batch spreads that over its items.
 //
 // One thread at a time. What try_ operations answer: `ok`; `full`; `closed` (either end closed);
-// `peer_lost`. Waiting operations also `timed_out` and `cancelled`. Who waits for room looks again
-// by the clock, each millisecond.
+// `peer_lost`. Waiting operations also `timed_out` and `cancelled`. A producer that waits for room
+// looks again by the clock, each millisecond.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// One ring of a consumer into which many producers lay items, and who they are. SharedFanIn
+// One ring of a consumer into which many producers lay items, and a table of these. SharedFanIn
 // (shared_fan_in.hpp) is made of it, SharedProducer (shared_producer.hpp) writes into it. Not for
 // use by itself. docs/design/shared-ring.md has the argument.
 //
@@ -16,10 +16,10 @@
 //   mark       who owns the place, after the item           consumer
 //   consumed   consumer                                     producers, by READ or by a load
 //
-// Each place has an owner from the moment at which the tail has passed it: who tries to pass it has
-// said so before (attempt), and says something else only after the marks of its items. So where
-// the tail is past an empty place, and no producer that lives says that it tried for it, nobody
-// will ever fill it, and it is passed over.
+// Each place has an owner from the moment at which the tail has passed it: a producer that tries to
+// pass it has said so before (attempt), and says something else only after the marks of its items.
+// So where the tail is past an empty place, and no producer that lives says that it tried for it,
+// nobody will ever fill it, and it is passed over.
 #pragma once
 
 #include <atomic>
@@ -84,7 +84,7 @@ inline constexpr std::uint64_t most_shared_claim = 1024;
 [[nodiscard]] constexpr std::uint64_t upper_of(std::uint64_t word) noexcept {
     return word >> shared_position_bits;
 }
-/// How far the position of a word is ahead of another one; negative: behind.
+/// How far the position of a word is ahead of another one; negative: how far it lags.
 [[nodiscard]] constexpr std::int64_t shared_ahead(std::uint64_t word,
                                                   std::uint64_t position) noexcept {
     constexpr unsigned unused = 64 - shared_position_bits;
@@ -173,8 +173,8 @@ class SharedMember {
     std::unique_ptr<State> state_;
 };
 
-/// The ring, and a table of who may own places of it. What looks for items belongs to the
-/// consumer's thread; members come and go in the thread that accepts, too.
+/// The ring, and a table of the producers that may own places of it. What looks for items belongs
+/// to the consumer's thread; members come and go in the thread that accepts, too.
 class SharedRing {
   public:
     struct Plan {
@@ -231,8 +231,8 @@ class SharedRing {
                        &expel);
     }
     /// To be called by a wait that has found nothing: after a long run of items it leaves the
-    /// front's line to who fills it, as ring/detail/stand_back.hpp says. A few microseconds at
-    /// most.
+    /// front's line to the producer that fills it, as ring/detail/stand_back.hpp says. A few
+    /// microseconds at most.
     void stand_back(const base::Deadline& deadline) noexcept;
     /// A place has an owner and was not taken.
     [[nodiscard]] bool has_claims() const noexcept { return last_claim() != front_; }
@@ -299,15 +299,16 @@ class SharedRing {
     [[nodiscard]] const Body& target() const noexcept { return is_moving() ? *next_ : *body_; }
     /// Places that have an owner by now end here.
     [[nodiscard]] std::uint64_t last_claim() const noexcept;
-    /// Looks at who lives and may own an empty place in front, or after it before `limit`. Where
-    /// the first place begins that one of them may own. Whoever must go is in `expelled_` then.
+    /// Looks at the producers that live and may own an empty place in front, or after it before
+    /// `limit`. Where the first place begins that one of them may own. The one that must go is in
+    /// `expelled_` then.
     [[nodiscard]] std::uint64_t first_of_the_living(std::uint64_t limit) noexcept;
     /// It has tried for the same place for long. One that tries for a place after the other is as
     /// a rule a moment away from knowing that it has lost; one that does so for ever lies.
     [[nodiscard]] bool holds_up(const Seat& seat, std::uint64_t now) const noexcept;
-    /// The place in front is passed over: whoever is gone and tried for it has laid none of what it
-    /// tried for, or its end alone, which may have landed first. Its items are a prefix of what it
-    /// sent, so that end is passed over, too.
+    /// The place in front is passed over: a producer that is gone and tried for it has laid none of
+    /// what it tried for, or its end alone, which may have landed first. Its items are a prefix of
+    /// what it sent, so that end is passed over, too.
     void forget_rest_of_claim() noexcept;
     /// A producer that is gone cannot write any more.
     [[nodiscard]] static bool is_fenced(SharedMember::State& member) noexcept;
@@ -324,7 +325,7 @@ class SharedRing {
     Seat* in_front_ = nullptr;
 
     Plan plan_;
-    std::mutex mutex_;  ///< of who comes and goes, and of a move
+    std::mutex mutex_;  ///< of members that come and go, and of a move
     std::unique_ptr<Body> body_;
     std::unique_ptr<Body> next_;  ///< where the ring has moved to, while the rest is taken here
     std::vector<std::unique_ptr<Body>> former_;

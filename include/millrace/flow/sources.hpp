@@ -1,4 +1,4 @@
-// The producers of a structure that takes items of many: who comes and leaves, and how it sleeps
+// The producers of a structure that takes items of many: how they come and leave, and how it sleeps
 // until one of them has something. FanIn and Merge are made of it; which item is next, each of them
 // says for itself. Programs use its options, and what it tells of producers.
 #pragma once
@@ -139,7 +139,7 @@ struct Sources {
     Sources& operator=(const Sources&) = delete;
     ~Sources() {
         if (!door.is_of_this_process()) return;  // what is in the hub is in the parent's, too
-        door.hub().adopt();                      // whoever ends it
+        door.hub().adopt();                      // by the thread that ends it
         door.stop_accepting();
         for (const auto& source : sources) door.hub().remove(source->member);
     }
@@ -148,7 +148,7 @@ struct Sources {
 
     // --- within calls that take items
 
-    /// First of each of them: who comes, and who is gone, by the clock.
+    /// First of each of them: producers that come, or are gone, by the clock.
     void look_now_and_then() {
         if (door.is_due()) [[unlikely]] {
             keep_house();
@@ -184,9 +184,9 @@ struct Sources {
         return base::Status::empty;
     }
 
-    // --- who comes and leaves
+    // --- producers that come and leave
 
-    /// By the clock: who comes, and some of those who are awake.
+    /// By the clock: those that come, and some of those that are awake.
     [[gnu::noinline]] void keep_house() {
         if (door.look("take items")) accept();
         look_after(looked_after_at_once);

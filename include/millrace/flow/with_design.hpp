@@ -16,7 +16,7 @@
 namespace millrace::flow::detail {
 
 /// Calls `make` with the flows of the design as template argument. Throws Error (invalid_argument)
-/// for combinations that are no point.
+/// for combinations that do not exist as a point.
 template <class Make>
 auto with_design(ring::Design design, Make&& make) {
     const ring::Design flows = ring::flows_of(design);

@@ -12,10 +12,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -51,6 +53,7 @@ struct Answer {
 
 namespace detail {
 class AsyncCore;
+class ManyKeys;
 class Suspended;
 }  // namespace detail
 
@@ -62,6 +65,9 @@ class Client {
     [[nodiscard]] static Client connect(const connect::Address& address,
                                         message::ClientOptions options,
                                         const base::Deadline& deadline);
+    Client(Client&&) noexcept;
+    Client& operator=(Client&&) noexcept;
+    ~Client();
 
     // --- one at a time
 
@@ -162,62 +168,31 @@ class Client {
     /// The answer to `id` is not wanted any more; as message::Client::cancel.
     bool cancel(std::uint64_t id) { return client_.cancel(id); }
 
-    /// Gets many keys at once, as many on their way as the window allows. `take(index, const
-    /// Result&, std::span<const std::byte> value)` is called once for each, in any order, and must
-    /// not use this client. `ok`: for all; otherwise it ended with this, and those that were not
+    /// Gets many keys at once. Several go in one request where their values are short enough for
+    /// several to have room in one answer, and as many requests are on their way as have room.
+    /// `take(index, const Result&, std::span<const std::byte> value)` is called once for each, in
+    /// any order, and must not use this client. Each is found as by a get() of its own, at some
+    /// moment meanwhile. `ok`: for all; otherwise it ended with this, and those that were not
     /// handed out have no answer. Whatever ends it, a `take` that throws too, it leaves nothing:
     /// what has no answer is taken back, as by cancel(). Throws Error (invalid_argument): answers
     /// to other requests are outstanding.
     template <class Take>
     base::Status multi_get(std::span<const std::span<const std::byte>> keys, Take&& take,
                            const base::Deadline& deadline) {
-        check_nothing_is_outstanding();
-        std::size_t next = 0;
-        std::uint64_t first = 0;
-        sent_.clear();
-        /// What this leaves without an answer.
-        struct TakingBack {
-            Client* client;
-            const std::uint64_t* first;
-            ~TakingBack() {
-                if (client->outstanding() != 0) client->take_back_from(*first);
-            }
-        };
-        const TakingBack taking_back{this, &first};
-        const auto hand_out = [&](const Answer& answer) {
-            // Requests are numbered one after the other, and refused keys were not sent.
-            take(sent_[static_cast<std::size_t>(answer.id - first)], answer.result, answer.value);
-        };
-        while (next < keys.size() || outstanding() != 0) {
-            base::Status status = base::Status::full;
-            if (next < keys.size()) {
-                if (const Code code = check(Command::get, {.key = keys[next]}); code != Code::ok) {
-                    take(next++, Result{.code = code}, std::span<const std::byte>{});
-                    continue;
-                }
-                std::uint64_t id = 0;
-                sent_.push_back(next);
-                status = outstanding() == 0
-                             ? submit(Command::get, {.key = keys[next]}, id, deadline)
-                             : submit(Command::get, {.key = keys[next]}, id);
-                if (status == base::Status::ok) {
-                    if (sent_.size() == 1) first = id;
-                    ++next;
-                    continue;
-                }
-                sent_.pop_back();
-                if (status != base::Status::full) return status;
-            }
-            status = wait(hand_out, deadline);
-            if (status != base::Status::ok) return status;
-        }
-        return base::Status::ok;
+        using Callable = std::remove_reference_t<Take>;
+        return get_all(
+            keys,
+            [](void* callable, std::size_t index, const Result& result,
+               std::span<const std::byte> value) {
+                (*static_cast<Callable*>(callable))(index, result, value);
+            },
+            const_cast<void*>(static_cast<const void*>(std::addressof(take))), deadline);
     }
 
     // --- the session
 
     /// Goes on after the end of a connection, as message::Client::reconnect.
-    base::Status reconnect(const base::Deadline& deadline) { return client_.reconnect(deadline); }
+    base::Status reconnect(const base::Deadline& deadline);
     base::Status close(const base::Deadline& deadline) { return client_.close(deadline); }
     [[nodiscard]] int descriptor() { return client_.descriptor(); }
     [[nodiscard]] message::ClientStats stats() const noexcept { return client_.stats(); }
@@ -229,8 +204,7 @@ class Client {
   private:
     friend class detail::AsyncCore;
     friend class detail::Suspended;
-    Client(message::Client client, bool resumes, std::uint32_t page_bytes) noexcept
-        : client_{std::move(client)}, resumes_{resumes}, dump_page_bytes_{page_bytes} {}
+    Client(message::Client client, const message::ClientOptions& options);
 
     /// Whether a server could carry it out.
     [[nodiscard]] static Code check(Command command, const RequestParts& parts) noexcept;
@@ -240,13 +214,14 @@ class Client {
     [[nodiscard]] static Answer translated(const message::Answer& answer) noexcept;
     /// Throws Error (invalid_argument).
     void check_nothing_is_outstanding() const;
-    /// Of multi_get's requests, the first of which has this number, those without an answer.
-    void take_back_from(std::uint64_t first) noexcept;
+    using TakeAny = void (*)(void*, std::size_t, const Result&, std::span<const std::byte>);
+    base::Status get_all(std::span<const std::span<const std::byte>> keys, TakeAny take,
+                         void* callable, const base::Deadline& deadline);
 
     message::Client client_;
     bool resumes_;                   ///< its session may go on after the end of a connection
     std::uint32_t dump_page_bytes_;  ///< that answers have room for
-    std::vector<std::size_t> sent_;  ///< by multi_get: which key each of its requests is for
+    std::unique_ptr<detail::ManyKeys> many_keys_;  ///< of multi_get
 };
 
 }  // namespace millrace::kv

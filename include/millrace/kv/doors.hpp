@@ -47,8 +47,8 @@ struct DoorOptions {
     /// Where clients of memcached come; none: nowhere.
     std::optional<connect::Address> memcached{};
     /// What a client has to say there before all else, by AUTH or HELLO, or by a `set` of "default"
-    /// and it; none: nothing. Without `tls` it travels as it is, and so does all that follows: who
-    /// can listen in knows it.
+    /// and it; none: nothing. Without `tls` it travels as it is, and so does all that follows:
+    /// an eavesdropper knows it.
     connect::Secret password{};
     /// Both doors speak TLS (1.2 or 1.3), wherever they are, and nothing else; none: they do not. A
     /// handshake that has taken longer than `patience` is given up.
@@ -64,7 +64,7 @@ struct DoorOptions {
     std::size_t max_unread_bytes = std::size_t{32} << 20;
     std::chrono::nanoseconds patience = std::chrono::seconds{10};
     /// Bytes of all clients' requests of which a part has come, and of unread answers. Where there
-    /// are more, who is served and holds more than 64 KiB of them is closed.
+    /// are more, one that is served and holds more than 64 KiB of them is closed.
     std::size_t max_held_bytes = std::size_t{512} << 20;
 };
 
@@ -76,7 +76,7 @@ struct DoorStats {
     std::uint64_t denied = 0;     ///< wrong passwords
     std::uint64_t commands = 0;   ///< answered
     std::uint64_t errors = 0;     ///< of these, with an error
-    std::uint64_t malformed = 0;  ///< closed for what was no request
+    std::uint64_t malformed = 0;  ///< closed for bytes that were not a request
     std::uint64_t slow = 0;       ///< closed for what they did not read
     std::uint64_t idle = 0;       ///< closed because they asked for nothing
     std::uint64_t greedy = 0;     ///< closed for want of max_held_bytes

@@ -22,6 +22,14 @@
 //   rst      -                         -. Removes every item. Needs permission
 //   exit     -                         -. The server drains and ends. Needs permission
 //   setopt   key: name, value: text    -
+//   mget     value: u32 bytes of the   of each key, in their order: u64 code and version, as an
+//            items | keys: u32 bytes   answer begins | u32 bytes of the value, and the highest bit
+//            | key                     if it is left out | value, unless it is left out
+//
+// An mget asks for 1 to most_keys keys. All of them are in its answer, each as a get would find it
+// at some moment meanwhile. A value is left out where the items, with it, would take more bytes
+// than were asked for: the client asks for it once more. A server from before there was mget
+// answers unknown_error, and the client asks for each key by get.
 //
 // A dump goes by pages: the first one's cursor is 0, and after the last one it is all ones. A page
 // has the bytes that were asked for at most, and never more than dump_page_bytes, unless its one
@@ -61,12 +69,14 @@ enum class Command : std::uint16_t {
     exit,
     setopt,
     exists,
-    stats
+    stats,
+    mget
 };
-inline constexpr std::size_t commands = 11;
+inline constexpr std::size_t commands = 12;
 [[nodiscard]] constexpr std::string_view name_of(Command command) noexcept {
-    constexpr std::string_view names[commands] = {
-        "unknown", "set", "get", "del", "ping", "dump", "rst", "exit", "setopt", "exists", "stats"};
+    constexpr std::string_view names[commands] = {"unknown", "set",    "get",   "del",
+                                                  "ping",    "dump",   "rst",   "exit",
+                                                  "setopt",  "exists", "stats", "mget"};
     const auto index = static_cast<std::size_t>(command);
     return names[index < commands ? index : 0];
 }
@@ -189,10 +199,57 @@ struct DumpPage {
 /// None: it is none.
 [[nodiscard]] std::optional<DumpPage> parse_dump_page(std::span<const std::byte> rest) noexcept;
 
-/// What an item takes in a page, besides its bytes.
+/// What an item takes in a page, apart from its bytes.
 inline constexpr std::size_t dumped_head_bytes = 16;
-/// One item of a dump, and what follows it. None: at the end, or if it is no dump (then `dump` is
-/// not empty).
+/// One item of a dump, and what follows it. None: at the end, or if it is not a dump (then `dump`
+/// is not empty).
 [[nodiscard]] std::optional<Entry> next_of_dump(std::span<const std::byte>& dump) noexcept;
+
+/// Keys that one mget asks for at most, so that other clients do not wait for long.
+inline constexpr std::size_t most_keys = 128;
+/// Of the items of its answer. More is not answered, whatever was asked for.
+inline constexpr std::uint32_t most_mget_bytes = std::uint32_t{1} << 20;
+/// What an item takes in the answer to an mget, besides its value.
+inline constexpr std::size_t mget_item_head_bytes = 12;
+
+/// What an mget asks for: a request's value.
+struct MgetRequest {
+    std::uint32_t bytes = 0;            ///< of the answer's items, at most
+    std::span<const std::byte> keys{};  ///< see next_of_keys()
+    std::size_t count = 0;              ///< of them
+};
+/// What a key takes in it, and all keys together.
+inline constexpr std::size_t mget_key_head_bytes = 4;
+inline constexpr std::size_t mget_request_head_bytes = 4;
+/// None: it is none, has no keys or too many, or its items have no room without their values.
+[[nodiscard]] std::optional<MgetRequest> parse_mget_request(
+    std::span<const std::byte> value) noexcept;
+/// The next key, and what follows it. None: at the end.
+[[nodiscard]] std::optional<std::span<const std::byte>> next_of_keys(
+    std::span<const std::byte>& keys) noexcept;
+
+/// What the answer to an mget says of one key.
+struct MgetItem {
+    AnswerHead head{};
+    std::uint32_t bytes = 0;  ///< of the value
+    bool is_left_out = false;
+    std::span<const std::byte> value{};
+};
+[[nodiscard]] constexpr std::size_t size_of(const MgetItem& item) noexcept {
+    return mget_item_head_bytes + (item.is_left_out ? 0 : item.bytes);
+}
+/// Writes it to `room`, of size_of(item) bytes.
+inline void write(const MgetItem& item, std::byte* room) noexcept {
+    const std::uint64_t word = pack(item.head);
+    const std::uint32_t length = item.bytes | (item.is_left_out ? std::uint32_t{1} << 31 : 0);
+    std::memcpy(room, &word, sizeof word);
+    std::memcpy(room + sizeof word, &length, sizeof length);
+    if (!item.is_left_out && item.bytes != 0) {
+        std::memcpy(room + mget_item_head_bytes, item.value.data(), item.bytes);
+    }
+}
+/// One item of the answer, and what follows it. None: at the end, or if it is no such answer (then
+/// `items` is not empty).
+[[nodiscard]] std::optional<MgetItem> next_of_mget(std::span<const std::byte>& items) noexcept;
 
 }  // namespace millrace::kv

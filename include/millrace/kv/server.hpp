@@ -41,7 +41,7 @@ struct SaveStats {
     std::int64_t last_at = 0;  ///< seconds of Unix time; before the first: when the server was made
     std::uint64_t took_ns = 0;  ///< the last one
     bool has_failed = false;    ///< the last one that ended
-    bool is_writing = false;    ///< beside clients, now
+    bool is_writing = false;    ///< while clients are served, now
 };
 
 /// What clients may ask for that concerns all of them. The others get Code::denied.
@@ -63,8 +63,8 @@ struct ServerOptions {
     DoorOptions doors{};
     /// The file that the store begins with, if it is there, and that save() writes; empty: none.
     std::string snapshot_file{};
-    /// How often serve() writes it by itself, beside clients, if something has changed; 0: never.
-    /// For as long as it writes, that is a thread's work.
+    /// How often serve() writes it by itself, while it serves clients, if something has changed; 0:
+    /// never. For as long as it writes, that is a thread's work.
     std::chrono::nanoseconds snapshot_period{0};
     /// How often items whose time is over are looked for, once there are items that expire.
     std::chrono::nanoseconds sweep_period = std::chrono::milliseconds{100};
@@ -121,9 +121,9 @@ class Server {
 
     /// Writes all items into the snapshot file, aside first: under its name there is always a whole
     /// one. How many. What changes meanwhile is in it as it was, as it is, or not: all that is
-    /// there is in it once the server has been closed. A snapshot that is being written beside
-    /// clients is given up for it. Blocks for as long as the disk takes. Throws Error: it cannot be
-    /// written, and is what it was; invalid_argument: ServerOptions name no file.
+    /// there is in it once the server has been closed. A snapshot that is being written while it
+    /// serves clients is given up for it. Blocks for as long as the disk takes. Throws Error: it
+    /// cannot be written, and is what it was; invalid_argument: ServerOptions name no file.
     std::uint64_t save() const;
     [[nodiscard]] SaveStats save_stats() const noexcept;
     /// What the store began with: items of the snapshot that it has, those whose time was over, and

@@ -1,5 +1,5 @@
 // A key-value store in the memory of one process: bounded, with expiry and versions. It knows
-// nothing of connections; service.hpp puts it behind them.
+// nothing of connections; service.hpp joins it to them.
 //
 //     kv::Store store{{.memory_bytes = std::uint64_t{4} << 30, .when_full = kv::WhenFull::evict}};
 //     store.set(key, value);
@@ -127,15 +127,28 @@ class Store {
     ~Store();
 
     /// Hands the item to `take(const Entry&)`, which must not use the store: the item stays as it
-    /// is, and where it is, meanwhile, whatever others do. Nobody waits for it but who finds a full
-    /// store and can only write there; and, of an item that more than 63 threads have at once, who
-    /// needs the lock. `ok`, `not_found`, `bad_key`.
+    /// is, and where it is, meanwhile, whatever others do. Nobody waits for it but a thread that
+    /// finds a full store and can only write there; and, of an item that more than 63 threads have
+    /// at once, one that needs the lock. `ok`, `not_found`, `bad_key`.
     template <class Take>
     Outcome get(std::span<const std::byte> key, Take&& take) {
         using Callable = std::remove_reference_t<Take>;
         return find(
             key,
             [](void* callable, const Entry& entry) { (*static_cast<Callable*>(callable))(entry); },
+            const_cast<void*>(static_cast<const void*>(std::addressof(take))));
+    }
+    /// As get() of each key, in their order, and so at a moment of its own: while one is handed out
+    /// the next ones are fetched from memory. `take(std::size_t index, Outcome, const Entry&)`; the
+    /// entry is empty if it is not `ok`.
+    template <class Take>
+    void get_several(std::span<const std::span<const std::byte>> keys, Take&& take) {
+        using Callable = std::remove_reference_t<Take>;
+        find_several(
+            keys,
+            [](void* callable, std::size_t index, Outcome outcome, const Entry& entry) {
+                (*static_cast<Callable*>(callable))(index, outcome, entry);
+            },
             const_cast<void*>(static_cast<const void*>(std::addressof(take))));
     }
     /// Replaces the item, or makes one. The old one stays if it is not `ok`.
@@ -193,6 +206,9 @@ class Store {
     struct State;
     using TakeEntry = void (*)(void*, const Entry&);
     Outcome find(std::span<const std::byte> key, TakeEntry take, void* callable);
+    using TakeOneEntry = void (*)(void*, std::size_t, Outcome, const Entry&);
+    void find_several(std::span<const std::span<const std::byte>> keys, TakeOneEntry take,
+                      void* callable);
 
     std::unique_ptr<State> state_;
 };

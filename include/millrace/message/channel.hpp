@@ -1,5 +1,6 @@
 // A channel: messages of any size in both directions between two processes, each message laid in a
-// ring of the receiver, by one RDMA WRITE or by plain stores, who finds it by looking at memory.
+// ring of the receiver, by one RDMA WRITE or by plain stores; the receiver finds it by looking at
+// memory.
 //
 //     auto listener = message::Listener::listen(connect::Address::parse(":7000"));
 //     auto channel = listener.accept(base::Deadline::after(std::chrono::seconds{10}));
@@ -9,8 +10,8 @@
 //     if (channel.send(bytes, deadline) != base::Status::ok) …
 //
 // Order and completeness: what one side sends arrives whole, once and in order, or the channel
-// ends with `closed` or `peer_lost`. How a message lies in the ring: frame.hpp; who tells whom
-// what has been consumed, and how a side sleeps: docs/message.md.
+// ends with `closed` or `peer_lost`. How a message lies in the ring: frame.hpp; how one side
+// tells the other what has been consumed, and how a side sleeps: docs/message.md.
 // Source: work 001, section 4.1 (one-to-one communication).
 #pragma once
 
@@ -55,13 +56,14 @@ struct ChannelOptions {
     std::size_t max_message_bytes = std::size_t{1} << 30;
     base::WaitPolicy wait{};                        ///< how waits escalate
     std::shared_ptr<connect::Endpoint> endpoint{};  ///< null: Endpoint::shared()
-    /// Who is let in: a secret that both ends must know, a budget for a listener's clients.
+    /// Which peers are let in: a secret that both ends must know, a budget for a listener's
+    /// clients.
     connect::Admission admission{};
     /// What carries frames and credit: stores, where the peer's memory is addressable, or requests.
     /// Each end chooses for itself; see ring/carrier.hpp.
     ring::Carrier carrier = ring::Carrier::automatic;
     PostingHabits posting{};
-    /// What the statistics page of the channel is called, behind "message channel ": for those who
+    /// What the statistics page of the channel is called, after "message channel ": for those who
     /// look from outside. Cut where the title is longer than 47 bytes.
     std::string name{};
 };
@@ -88,7 +90,7 @@ struct ChannelStats {
 /// it meanwhile gets an Error (invalid_argument) that says so.
 ///
 /// `try_…` never blocks and makes no system call while the peer is awake; the other forms wait as
-/// ChannelOptions::wait says, until the deadline. Operations answer (besides `ok`):
+/// ChannelOptions::wait says, until the deadline. Operations answer (apart from `ok`):
 ///   full, empty       (try_…) no room, no message now
 ///   timed_out,        (waiting) nothing was done; a message larger than the ring that was begun
 ///   cancelled         is given up, and the receiver drops what it has of it
@@ -165,14 +167,14 @@ class Channel {
     base::Status close(const base::Deadline& deadline);
 
     /// For a program's own loop (poll, epoll, asio …): readable means that there may be a message,
-    /// or the end; and, behind a `full`, room. It stays readable until receiving has answered
+    /// or the end; and, after a `full`, room. It stays readable until receiving has answered
     /// `empty`: a program that only sends has to receive, too, to learn of the end. From the first
-    /// call on, an `empty` or `full` asks the peer for a wake-up, ChannelOptions::wait.spin behind
+    /// call on, an `empty` or `full` asks the peer for a wake-up, ChannelOptions::wait.spin after
     /// the last message either way. Lives as long as the channel. Not for EPOLLET. Throws Error
     /// (resource_exhausted). docs/loops.md.
     [[nodiscard]] int descriptor();
-    /// For who hands a new channel to the thread of such a loop, as connect::Acceptor does: the
-    /// descriptor is readable from now on if there is something, and needs no call that finds
+    /// For code that hands a new channel to the thread of such a loop, as connect::Acceptor does:
+    /// the descriptor is readable from now on if there is something, and needs no call that finds
     /// nothing before. That takes some ten system calls, which the loop would make. Where something
     /// was sent or received already, it is as it was. Throws Error as descriptor().
     void fall_asleep();
@@ -261,7 +263,7 @@ class Connector {
     Connector& operator=(Connector&&) noexcept;
     ~Connector();
     /// The channel, once it is connected and agreed on; none yet. Never blocks. Not to be called
-    /// again behind the channel or an Error. Throws Error as connect::connect, but never timed_out.
+    /// again after the channel or an Error. Throws Error as connect::connect, but never timed_out.
     [[nodiscard]] std::optional<Channel> try_connect();
     /// The same, waiting: connect() from here on. With Deadline::now() the error says how far it
     /// came.

@@ -135,8 +135,8 @@ class Client : public Requester<Client> {
     /// answers (poll, wait, call) finds none, or by end_batch(). Requests are what they are
     /// otherwise: each with a number, a deadline that counts from its submit (for the server: from
     /// its turn), a place in the window and an answer of its own. Changes nothing for requests that
-    /// are too long, and over sockets, UC, UD and a shared buffer. Who sleeps by descriptor() finds
-    /// it readable until it has looked.
+    /// are too long, and over sockets, UC, UD and a shared buffer. A program that sleeps by
+    /// descriptor() finds it readable until it has looked.
     ///
     ///     client.begin_batch();
     ///     for (const auto& key : keys) client.submit(key, id);   // one message

@@ -60,7 +60,7 @@ template <class Take>
         deadline);
 }
 
-/// Sends no more; see Channel::finish. Behind it, close() ends the connection within moments.
+/// Sends no more; see Channel::finish. After it, close() ends the connection within moments.
 [[nodiscard]] inline auto finish(Channel& channel, const base::Deadline& deadline) {
     return base::until_done(
         channel,

@@ -6,8 +6,8 @@
 //
 // Both directions of a channel have one queue pair and one word by which its end tells the other
 // how far it is, so the halves take turns: a call holds a lock, and never while it waits, while a
-// message is written in place, or while one is looked at. Who has one thread, or an end for each
-// direction, does without.
+// message is written in place, or while one is looked at. A program with one thread, or with an end
+// for each direction, does without.
 #pragma once
 
 #include <cstddef>

@@ -74,7 +74,7 @@ class Requester {
         const base::Status status = end().claim(size, room, deadline);
         return status == base::Status::ok ? fill_and_commit(room, fill, id, options) : status;
     }
-    /// The same of a copy of `request`.
+    /// As submit_in_place, of a copy of `request`.
     base::Status submit(std::span<const std::byte> request, std::uint64_t& id,
                         const base::Deadline& deadline, const RequestOptions& options = {}) {
         return submit(request.size(), copying(request), id, deadline, options);

@@ -408,7 +408,7 @@ class Server {
     template <class Handler>
     static detail::HandlerRef erase(Handler& handler) noexcept {
         using Bare = std::remove_reference_t<Handler>;
-        // A function is no object, and has an address all the same; an object may be constant.
+        // A function is not an object, and has an address all the same; an object may be constant.
         const auto place = reinterpret_cast<std::uintptr_t>(std::addressof(handler));
         return {reinterpret_cast<void*>(place), &hand_to<Bare>, &hand_several_to<Bare>};
     }

@@ -1,6 +1,6 @@
 // Sessions: what a client and a server say to each other over a channel, so that requests have
 // numbers, answers find their requests in any order, and none is executed twice. Used by Server
-// and Client; whoever builds on messages (calls, stores) builds on these.
+// and Client; what builds on messages (calls, stores) builds on these.
 //
 // Each message of the channel begins with a SessionHeader of 16 bytes:
 //
@@ -13,15 +13,15 @@
 // number once; a number that it has taken is a request that was sent again, because the channel
 // broke, and is answered from what is kept of the answers that are not acknowledged.
 //
-// A message may stay with its sender, who announces it: then the kind is one of …_by_read, the rest
-// of the header is the message's, and the payload is an Announcement (rendezvous.hpp in
+// A message may stay with its sender, which announces it: then the kind is one of …_by_read, the
+// rest of the header is the message's, and the payload is an Announcement (rendezvous.hpp in
 // src/message). A request counts as taken when its announcement does.
 //
 // A message may be several requests, or several answers: then the kind is one of …_batch, the rest
 // of the header is as detail/entries.hpp says, and the payload is their entries. Each counts
 // as one that came by itself.
 //
-// A session belongs to one client, who is known by 128 random bits. It outlives a channel, if the
+// A session belongs to one client, which is known by 128 random bits. It outlives a channel, if the
 // client asked for that, and never its server. Where several servers share an address (ServerGroup)
 // the client names the one that welcomed it last when it comes back.
 //
@@ -138,7 +138,7 @@ inline constexpr std::size_t session_head_bytes = sizeof(SessionHead);
     return cut_head(message, head, payload) && parse(head, header);
 }
 
-/// Who a session belongs to. Zeroes: nobody yet.
+/// Whose session it is. Zeroes: nobody yet.
 struct SessionName {
     std::array<std::uint64_t, 2> bits{};
     [[nodiscard]] static SessionName random();
@@ -150,7 +150,8 @@ struct SessionName {
 enum class Polling : std::uint8_t {
     automatic,  ///< by the server's budget of clients, see docs/messaging.md
     flag,       ///< a look at the ring of each client: where its next message will begin
-    dense,      ///< a look at one byte of each, all side by side, which the client sets behind it
+    dense,   ///< a look at one byte of each client, all side by side, which the client sets after
+             ///< its message
     shared,  ///< a look at offsets of each, all side by side, into a buffer that all clients write
              ///< into: for clients that the program trusts, and that ask for Transfer::shared
 };
@@ -185,13 +186,13 @@ struct Welcome {
 struct Announcement {
     std::uint64_t address = 0;
     std::uint32_t rkey = 0;
-    bool is_in_order = false;  ///< messages behind it wait for it
+    bool is_in_order = false;  ///< messages after it wait for it
     std::uint64_t length = 0;  ///< bytes of payload
 };
 inline constexpr std::size_t hello_bytes = 48;
 inline constexpr std::size_t welcome_bytes = 64;
 inline constexpr std::size_t announcement_bytes = 24;
-/// So many at most are announced to one receiver, who has not said of them that they are READ.
+/// As many may be announced to one receiver before it has said that they are READ.
 inline constexpr std::size_t most_announced = 256;
 inline constexpr std::uint32_t largest_window = 4096;
 /// Requests of one batch.

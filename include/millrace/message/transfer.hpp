@@ -19,8 +19,8 @@
 namespace millrace::message {
 
 enum class Transfer : std::uint8_t {
-    write,   ///< by WRITEs, or stores, into a ring of the receiver, who looks at memory
-    send,    ///< by SENDs into receives that the receiver has posted, who polls completions
+    write,   ///< by WRITEs, or stores, into a ring of the receiver, which looks at memory
+    send,    ///< by SENDs into receives that the receiver has posted; it polls completions
     shared,  ///< requests only: by WRITEs, or stores, into one buffer that all clients of the
              ///< server write into, for clients that it trusts (Polling::shared); answers come by
              ///< SEND

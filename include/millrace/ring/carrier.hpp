@@ -2,7 +2,7 @@
 // that are posted, or, where the peer's memory is addressable (verbs::QueuePair::map_remote), plain
 // stores. The one place of the house where that is chosen; flow/ and message/ ask here.
 //
-// By store, an item is laid where the consumer reads it, its mark or the counter behind it is a
+// With stores, an item is laid where the consumer reads it, its mark or the counter after it is a
 // release store, and credit is another. Nothing is posted, and nothing has to complete. Everything
 // else is as ever: marks, counters, announcements of sleep, events, close.
 //
@@ -41,12 +41,12 @@ class PeerMemory {
   public:
     PeerMemory() noexcept = default;
     /// Whether ends on this device will store, as far as that can be known before there is a peer:
-    /// for who chooses by it. Throws Error (invalid_argument), as `behind` does.
+    /// for code that chooses by it. Throws Error (invalid_argument), as `behind` does.
     [[nodiscard]] static bool may_store(const verbs::Context& context, Carrier asked);
-    /// The memory behind `link`, once its queue pairs are connected, if `asked` allows a store.
-    /// `why_not`: the protocol of the caller has to post whatever the device can; empty if it need
-    /// not. Throws Error: unsupported, if a store was asked for that cannot be;
-    /// invalid_argument for a MILLRACE_CARRIER that is no carrier.
+    /// The peer's memory that `link` reaches, once its queue pairs are connected, if `asked` allows
+    /// a store. `why_not`: the protocol of the caller has to post whatever the device can; empty if
+    /// it need not. Throws Error: unsupported, if a store was asked for that cannot be;
+    /// invalid_argument for a MILLRACE_CARRIER that names no carrier.
     [[nodiscard]] static PeerMemory behind(connect::Link& link, Carrier asked,
                                            std::string_view why_not);
 

@@ -41,7 +41,7 @@ struct ReceiverCounts {
     std::uint64_t work_requests = 0;   ///< all of them, announcements of sleep included
     std::uint64_t sleeps = 0;
     std::uint64_t wake_ups = 0;    ///< events received
-    std::uint64_t stood_back = 0;  ///< waits behind a long run: see detail/stand_back.hpp
+    std::uint64_t stood_back = 0;  ///< waits after a long run: see detail/stand_back.hpp
 };
 
 }  // namespace millrace::ring

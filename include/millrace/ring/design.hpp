@@ -10,7 +10,7 @@
 
 namespace millrace::ring {
 
-/// Who moves the data, and with what (section 4.1).
+/// Which end moves the data, and with what (section 4.1).
 enum class DataFlow : std::uint8_t {
     push1,  ///< the producer WRITEs
     push2,  ///< the producer SENDs, the consumer posts receives
@@ -19,7 +19,7 @@ enum class DataFlow : std::uint8_t {
 
 /// How the consumer learns of data (section 4.2).
 enum class TransferNotification : std::uint8_t {
-    watermark,  ///< a mark that lies beside the data
+    watermark,  ///< a mark that lies next to the data
     push,       ///< the producer WRITEs a counter
     pull,       ///< the consumer READs a counter
     event,      ///< completions of receives; only with push2

@@ -20,16 +20,16 @@ struct NamedDesign {
     friend bool operator==(const NamedDesign&, const NamedDesign&) = default;
 };
 
-/// data/transfer/space, and behind it, each with a plus, what is not the default. `batch`: written
-/// behind the name of the batching.
+/// data/transfer/space, and after it, each with a plus, what is not the default. `batch`: written
+/// after the name of the batching.
 [[nodiscard]] std::string to_string(Design design, std::optional<std::uint32_t> batch = {});
 
 /// Reads what to_string writes; also "design1" and "design2" for the three flows. Throws Error
 /// (invalid_argument) that names the part which is wrong and what could stand there, also for
-/// combinations that are no point.
+/// combinations that do not exist as a point.
 [[nodiscard]] NamedDesign parse_design(std::string_view name);
 
-/// Throws Error (invalid_argument) for a combination that is no point, saying why.
+/// Throws Error (invalid_argument) for a combination that does not exist as a point, saying why.
 void require_valid(Design design);
 
 }  // namespace millrace::ring

@@ -62,7 +62,7 @@ struct FilterNews {
 
     [[nodiscard]] static FilterNews of(std::uint64_t position, std::uint64_t looked, bool stops,
                                        std::string_view reason) noexcept;
-    /// None: these bytes are no news.
+    /// None: these bytes tell nothing.
     [[nodiscard]] static std::optional<FilterNews> from(std::span<const std::byte> bytes) noexcept;
     /// "the producer's filter threw at item 17 of those that it looked at: …".
     [[nodiscard]] std::string sentence() const;

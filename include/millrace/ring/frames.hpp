@@ -32,7 +32,7 @@ struct Frames {
             return sent_bytes(length);
         }
     }
-    /// Writes the word behind a payload, if there is one, and returns the one that belongs before
+    /// Writes the word after a payload, if there is one, and returns the one that belongs before
     /// it: over pull the consumer READs a header as soon as it is there, and then the rest. `at`:
     /// of the frame.
     [[nodiscard]] static std::uint64_t lay_end(std::byte* at, std::uint64_t position,

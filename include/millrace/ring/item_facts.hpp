@@ -1,5 +1,5 @@
-// What the items of a ring are, as far as its two ends compare it. Whoever makes an end knows it of
-// the item type: flow/item_name.hpp.
+// What the items of a ring are, as far as its two ends compare it. Code that makes an end knows it
+// of the item type: flow/item_name.hpp.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,7 @@ struct ItemFacts {
     /// A consumer's: what the producer is to make of its items, so that they become these. Null:
     /// they are the producer's as they are. Only until the two have agreed.
     const FilterAsked* filter = nullptr;
-    /// A producer's: who answers that. Null: nothing is made of them.
+    /// A producer's: the function that answers that. Null: nothing is made of them.
     FilterOffer* offer = nullptr;
 };
 

@@ -32,27 +32,27 @@ struct RingOptions {
     std::uint32_t credit_parts = 8;
     /// Consumer: receives kept posted, for push2 data and for immediates. As many are asked of the
     /// queue pair. 1 to 16384; push2: at most the chunks of the ring (fixed-size items: the
-    /// capacity). More than 64 must be asked of both ends, because whoever accepts makes its queue
-    /// pair before they agree. Work 000, section 6.2.
+    /// capacity). More than 64 must be asked of both ends, because the accepting end makes its
+    /// queue pair before they agree. Work 000, section 6.2.
     std::uint32_t receive_pool = default_pool;
     /// How many items make a batch, 1 to 65536 and at most the capacity. Batching::fixed sends when
     /// so many are there (default 16); Batching::dynamic when so many are there although the
     /// consumer is not done with what it has (default 64; not for frames). Not given: what the
-    /// other end asks for. If both ends ask, the smaller number holds. It is the number behind
+    /// other end asks for. If both ends ask, the smaller number holds. It is the number after
     /// "fixed" or "dynamic" in the name of a design.
     std::optional<std::uint32_t> batch{};
     /// Producer: how it learns that its requests are complete. `events` is there to compare with
     /// the work, which used them.
     Completions completions = Completions::polled;
     /// Transfer push: the counter travels on a queue pair of its own, and so waits for no data that
-    /// are posted behind those it tells of; but it is posted only when they are known to have
+    /// are posted after those it tells of; but it is posted only when they are known to have
     /// arrived, because nothing orders two queue pairs. What either end asks for holds for both.
     /// Work 000, section 6.1.
     bool own_transfer_queue = false;
     /// What carries items of push1 data, and counters: stores, where the peer's memory is
-    /// addressable, or requests; see carrier.hpp, docs/flow.md and explain(). By store, a producer
-    /// without a mover lays its items where the consumer reads them, so the two rings are one and
-    /// hold half as much. Each end chooses for itself.
+    /// addressable, or requests; see carrier.hpp, docs/flow.md and explain(). With stores, a
+    /// producer without a mover lays its items where the consumer reads them, so the two rings are
+    /// one and hold half as much. Each end chooses for itself.
     Carrier carrier = Carrier::automatic;
     /// Told to the other end, to which it means what the two have agreed on: see flow::FanIn and
     /// flow::PriorityProducer.

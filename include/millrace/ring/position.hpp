@@ -11,7 +11,7 @@
 // bytes at once in practice. The kernel's soft device calls memcpy, which on most x86 processors
 // is `rep movsb`: byte after byte.
 //  - WRITE: the reader can load a word that is half landed.
-//  - READ: the device can take half of the word before the owner's store and half behind it. From
+//  - READ: the device can take half of the word before the owner's store and half after it. From
 //    0x00f0 to 0x0110 that is 0x01f0, which is more than was ever consumed.
 //
 // So 32 bits of position travel with a bijective hash of themselves. A word of which one half is
@@ -38,7 +38,7 @@ struct PositionWord {
     [[nodiscard]] static constexpr bool whole(std::uint64_t word) noexcept {
         return static_cast<std::uint32_t>(word >> 32) == hash(static_cast<std::uint32_t>(word));
     }
-    /// How far a whole word is ahead of a position within 16 GiB of it; negative: behind.
+    /// How far a whole word is ahead of a position within 16 GiB of it; negative: how far it lags.
     [[nodiscard]] static constexpr std::int64_t ahead(std::uint64_t word,
                                                       std::uint64_t position) noexcept {
         const std::uint32_t units =
@@ -74,7 +74,7 @@ class PeerPosition {
         if (!PositionWord::whole(word)) return News::none;
         return go_on(PositionWord::ahead(word, position_), limit);
     }
-    /// The same of a peer that said by how many bytes it is further, in what came whole.
+    /// As take(), of a peer that said by how many bytes it is further, in what came whole.
     constexpr News go_on(std::int64_t bytes, std::uint64_t limit) noexcept {
         if (bytes <= 0) return News::none;
         if (static_cast<std::uint64_t>(bytes) > limit - position_) return News::impossible;

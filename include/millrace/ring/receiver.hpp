@@ -1,4 +1,4 @@
-// The consumer's end of a ring: the engine behind flow::Consumer. It learns of items as the design
+// The consumer's end of a ring: the engine of flow::Consumer. It learns of items as the design
 // says, hands them out where they lie, and gives space back.
 //
 //                 consumed      arrived        told
@@ -8,7 +8,7 @@
 // With push1 or push2 data and watermarks there is no `arrived`: it looks at marks. With pull data,
 // the space that is given back is that of the producer's ring, up to `arrived`.
 //
-// What stands here is how items are looked at and taken, and what a consumer does beside it: sleep,
+// What stands here is how items are looked at and taken, and what else a consumer does: sleep,
 // look after the peer, end. Where it is in its ring stands in detail::Front. How items come there
 // is detail::Intake's, one class for each data flow; how space goes back is detail::SpaceGiver's.
 //
@@ -94,7 +94,7 @@ class Receiver {
         // Before the space returns: the place of its mark is still this end's.
         if (looks_at_marks && takes_lines_) store_word(place_of_mark(slot_bytes), 0);
         front_.pass(slot_bytes);
-        // So that the space of a batch that is not full returns without another look.
+        // Makes sure that the space of a batch that is not full returns without another look.
         if (intake_.in_batches() &&
             (looks_at_marks ? !is_marked(slot_bytes) : front_.consumed == front_.arrived)) {
             (void)intake_.pass_rest(front_);
@@ -114,7 +114,7 @@ class Receiver {
         const std::byte* at = slot();
         std::uint64_t count = 1;
         if constexpr (D.data == DataFlow::push2) {
-            take(at);  // what lies behind it may be of the next chunk
+            take(at);  // what lies after it may be of the next chunk
         } else {
             most = std::min(most, (front_.ring_bytes - front_.offset) / slot_bytes);
             if (returns_what_is_consumed) {
@@ -163,7 +163,7 @@ class Receiver {
 
     /// To be called when nothing is in front. Every few microseconds of idleness it returns credit
     /// and looks after the peer; so a consumer that is only just faster than its producer does
-    /// not return credit for every single item. `empty`; or, when a look behind it found nothing
+    /// not return credit for every single item. `empty`; or, when a look after it found nothing
     /// either, `closed` or `peer_lost`.
     base::Status idle() noexcept {
         if (end_.has_descriptor()) [[unlikely]]
@@ -178,14 +178,14 @@ class Receiver {
 
     /// Whether an item is in front. Nothing else is done.
     [[nodiscard]] bool has_front() noexcept;
-    /// As idle(), but never falls asleep: for who looks at many, and sleeps elsewhere.
+    /// As idle(), but never falls asleep: for code that looks at many, and sleeps elsewhere.
     base::Status look_around() noexcept {
         if (has_front()) return base::Status::empty;
         looked_ = base::ticks();
         return look();
     }
 
-    // ---- beside it
+    // ---- what else it does
 
     /// Sleeps between looks while `ready` says false.
     template <class Ready>
@@ -199,7 +199,7 @@ class Receiver {
         return end_.wait(ready, deadline, policy);
     }
     /// For a program's own loop: see connect/readiness.hpp. From the first call on, idle() falls
-    /// asleep `spin` behind the last item. Throws Error (resource_exhausted).
+    /// asleep `spin` after the last item. Throws Error (resource_exhausted).
     [[nodiscard]] int descriptor(std::chrono::nanoseconds spin) { return end_.descriptor(spin); }
     /// Takes no more: the producer is told, whatever is left in the ring is lost.
     void close() noexcept;
@@ -261,7 +261,7 @@ class Receiver {
     [[gnu::cold]] base::Status wait_for_last_word(const base::Deadline& deadline,
                                                   const base::WaitPolicy& policy);
     [[gnu::cold]] base::Status rest() noexcept;
-    /// Behind a long run of slots, leaves the front alone until some are there, or for a moment.
+    /// After a long run of slots, leaves the front alone until some are there, or for a moment.
     [[gnu::noinline]] void stand_back(const base::Deadline& deadline,
                                       const base::WaitPolicy& policy) noexcept;
     [[gnu::noinline]] void return_credit() noexcept;

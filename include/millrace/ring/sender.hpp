@@ -1,4 +1,4 @@
-// The producer's end of a ring: the engine behind flow::Producer. It moves bytes; what an item is
+// The producer's end of a ring: the engine of flow::Producer. It moves bytes; what an item is
 // (a slot, a frame) its caller lays out with watermark.hpp.
 //
 // What stands here belongs to the calling thread: where the next item goes, how much room there is,
@@ -85,7 +85,7 @@ class Sender {
     [[nodiscard]] std::byte* at() const noexcept {
         return reinterpret_cast<std::byte*>(lap_ + produced_);
     }
-    /// How many bytes may be laid there, one item behind the other, without asking again.
+    /// How many bytes may be laid there, one item after the other, without asking again.
     [[nodiscard]] std::uint64_t room() const noexcept { return room_end_ - produced_; }
     /// Its position in the stream.
     [[nodiscard]] std::uint64_t position() const noexcept { return produced_; }
@@ -177,7 +177,7 @@ class Sender {
         return out_.end().link().protection_domain().register_memory(memory, verbs::Access::none);
     }
 
-    // ---- beside it
+    // ---- what else it does
 
     /// Sleeps for space between calls of `ready`, while that says false.
     template <class Ready>
@@ -192,7 +192,7 @@ class Sender {
         return status;
     }
     /// For a program's own loop: see connect/readiness.hpp. From the first call on, a reserve()
-    /// that says full, `spin` behind the last item, and a flush that was not given the time it
+    /// that says full, `spin` after the last item, and a flush that was not given the time it
     /// takes, fall asleep. Throws Error (resource_exhausted).
     [[nodiscard]] int descriptor(std::chrono::nanoseconds spin);
     /// Looks after the consumer, by a system call. `ok`; `full`: it has not said its last word yet,
@@ -215,7 +215,7 @@ class Sender {
     /// What carries items to the peer, and why.
     [[nodiscard]] const PeerMemory& peer_memory() const noexcept { return peer_memory_; }
     /// counts(), failure() and link() look at what an active mover writes: only while this lock
-    /// lives. Without a mover it is no lock.
+    /// lives. Without a mover it locks nothing.
     [[nodiscard]] std::unique_lock<std::mutex> pause() const noexcept;
     /// As pause; false if that needs waiting.
     [[nodiscard]] bool try_pause(std::unique_lock<std::mutex>& lock) const noexcept;
@@ -229,7 +229,7 @@ class Sender {
     static constexpr std::uint64_t bytes_ahead = 512;
 
     friend base::ForkWatch;
-    /// In a child made by fork: whoever has no room asks for it, and hears how it has ended.
+    /// In a child made by fork: a producer without room asks for it, and hears how it has ended.
     void become_copy() noexcept;
 
     using Transmitter = detail::Transmitter<flows_of(D)>;

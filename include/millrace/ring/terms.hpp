@@ -44,9 +44,9 @@ struct Terms {
     bool in_order = false;            ///< a run of items may be one WRITE: the device keeps the
                                       ///< order of its bytes, or the design does not need it
     bool own_transfer_queue = false;  ///< the counter of transfer push has a queue pair of its own
-    bool second_queue = false;       ///< the link gets a second queue pair, for that or for a mover
-    bool in_place = false;           ///< the producer lays items in the consumer's ring
-    bool far_fences = false;         ///< whoever sleeps makes the fences of whoever publishes
+    bool second_queue = false;  ///< the link gets a second queue pair, for that or for a mover
+    bool in_place = false;      ///< the producer lays items in the consumer's ring
+    bool far_fences = false;    ///< an end that sleeps makes the fences of the one that publishes
     std::uint64_t chunk_bytes = 0;   ///< push2: the transfer size; else 0
     std::uint64_t window_bytes = 0;  ///< what may lie at the consumer unconsumed
     std::uint32_t receive_pool = 0;  ///< the consumer's

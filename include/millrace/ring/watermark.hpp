@@ -10,7 +10,7 @@
 //                                                ... + 8    trailer
 //
 // The word that comes last in address order is written last or, where a device does not keep the
-// order of one WRITE's bytes, in a WRITE of its own behind it. No slot need be cleared: marks name
+// order of one WRITE's bytes, in a WRITE of its own after it. No slot need be cleared: marks name
 // the position in the stream, which never comes again, instead of a lap that must be erased.
 //  - A slot's mark is at the same address in every lap, where payload never lies: the position
 //    itself is enough, and nothing can forge it.
@@ -47,7 +47,7 @@ inline void store_word(std::byte* at, std::uint64_t word) noexcept {
 }
 
 inline constexpr std::uint64_t mark_bytes = 8;
-/// What a frame needs beside its payload: header and trailer.
+/// What a frame has around its payload: header and trailer.
 inline constexpr std::uint64_t frame_overhead = 16;
 
 /// The bytes a frame of `length` takes in the ring.

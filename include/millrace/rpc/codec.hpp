@@ -6,8 +6,8 @@
 //            written as zeroes where the compiler can do that (GCC); with others, write out as
 //            members what is padding at the end before the struct grows into it.
 //   bytes    std::vector<std::byte>, std::string, and without a copy std::span<const std::byte> and
-//            std::string_view. Whoever receives a view has it until the handler returns; a client
-//            gets a vector or a string instead (Owned<T>).
+//            std::string_view. A handler that receives a view has it until the handler returns; a
+//            client gets a vector or a string instead (Owned<T>).
 //   codec    anything else, for which the program says how:
 //
 //     template <>

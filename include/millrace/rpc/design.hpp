@@ -6,7 +6,7 @@
 //     options.design = rpc::Design{.request = Transfer::send};     // answers by WRITE
 //     options.design = rpc::Automatic{.clients = 40};              // whatever is fastest for 40
 //
-// Topologies (1:1, N:1, N:M) are no parameter: they are how many clients and servers there are.
+// Topologies (1:1, N:1, N:M) are not a parameter: they are how many clients and servers there are.
 // Source: work 004, section 4.1 (verbs, and designs 1 and 2 of connections).
 #pragma once
 

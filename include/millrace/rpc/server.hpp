@@ -6,8 +6,8 @@
 //
 // A handler gets the request, and answers by what it returns: a Response, a Result<Response> or an
 // Error. What it throws goes to the client as an Error, too. One that wants more takes the Call as
-// its second argument: who asks, until when, with which trace; it may answer in place, or later
-// from any thread by the Reply that Call::defer() gives.
+// its second argument: which client asks, until when, with which trace; it may answer in place, or
+// later from any thread by the Reply that Call::defer() gives.
 //
 //     server.handle<Search>([&](const Query& query, rpc::Call<Search>& call) {
 //         jobs.add([query, reply = call.defer()]() mutable { (void)reply.answer(find(query)); });
@@ -65,7 +65,7 @@ struct ProcedureOptions {
     std::uint32_t max_parts = 64;
 };
 
-/// Counted since the server was made, besides what message::ServerStats count.
+/// Counted since the server was made, in addition to what message::ServerStats count.
 struct ServerStats {
     message::ServerStats messages{};
     std::uint64_t late = 0;        ///< not handed to a handler: the deadline had passed
@@ -228,8 +228,8 @@ class Call {
     /// Once for each call: `ok`; `too_large`, the client takes no answer of that length, and is
     /// told that; `closed`: it is answered, or deferred, already, or the client has left.
     base::Status answer(const Response& response) { return core_->answer(response); }
-    /// The same of `size` bytes that `fill(std::span<std::byte>)` writes in place, where the client
-    /// reads them; see message::Request::answer.
+    /// As answer(), of `size` bytes that `fill(std::span<std::byte>)` writes in place, where the
+    /// client reads them; see message::Request::answer.
     template <class Fill>
         requires Bytes<Response>
     base::Status answer(std::size_t size, Fill&& fill) {
@@ -365,7 +365,7 @@ class Server {
         add(detail::signature_of<P>(), {handler_of<P>(std::move(function))}, options);
     }
 
-    /// The same of a procedure that answers by a stream: `function(Request, Sink<Part>)`.
+    /// As handle(), of a procedure that answers by a stream: `function(Request, Sink<Part>)`.
     template <StreamProcedure P, class Function>
     void handle(Function function, const ProcedureOptions& options = {}) {
         add(detail::signature_of<P>(), {handler_of<P>(std::move(function))}, options);

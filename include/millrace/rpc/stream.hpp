@@ -123,7 +123,7 @@ class ReaderCore {
     base::Status take(std::span<const std::byte>& part);
     /// It found no room to ask for the next part.
     [[nodiscard]] bool lacks_room() const noexcept;
-    /// Who is told, once, when the next part has come; null: nobody.
+    /// What is told, once, when the next part has come; null: nobody.
     void tell(PartWaiter* waiter) noexcept;
     void fail(Code code);
     [[nodiscard]] const Error& error() const noexcept { return error_; }

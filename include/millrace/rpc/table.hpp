@@ -1,6 +1,6 @@
 // The table of a server's procedures: what a client asks for right after it has connected, so that
-// both mean the same by the numbers that travel; and the same with what was counted, for whoever
-// wants to see it (`millrace rpc list`).
+// both mean the same by the numbers that travel; and the same with what was counted, for programs
+// that want to see it (`millrace rpc list`).
 //
 //   table    | version (32 bits) | entries (32) | entry …
 //   entry    | number (16) | facts (8) | kind of request (8) | kind of response (8) | 0 (8) |

@@ -1,5 +1,5 @@
 // Which trace a call belongs to: W3C Trace Context, as it travels in a call's head, and as text for
-// whoever speaks to other systems.
+// programs that speak to other systems.
 //
 //     const rpc::CallOptions options{.trace = rpc::parse_traceparent(http_header)};
 //     const std::string header = rpc::to_traceparent(call.trace().value());
@@ -18,7 +18,7 @@
 
 namespace millrace::rpc {
 
-/// W3C Trace Context, level 1: what the header `traceparent` carries, besides its version.
+/// W3C Trace Context, level 1: what the header `traceparent` carries, apart from its version.
 struct Trace {
     std::array<std::byte, 16> trace_id{};
     std::array<std::byte, 8> parent_id{};

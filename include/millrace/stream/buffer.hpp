@@ -37,7 +37,7 @@ class Slice {
     const Registration* registration_;  ///< the Buffer's
 };
 
-/// Of a Buffer and of the operations that have not completed: whoever is the last ends it.
+/// Of a Buffer and of the operations that have not completed: the last of them ends it.
 struct Slice::Registration {
     std::shared_ptr<connect::Endpoint> endpoint;
     verbs::RegisteredBuffer memory;      ///< its own
@@ -87,7 +87,7 @@ class Buffer {
   private:
     [[noreturn]] void refuse(std::size_t offset, std::size_t length) const;
 
-    /// Ends the Buffer's share: whoever holds another one is the last now.
+    /// Ends the Buffer's share: the holder of another one is the last now.
     struct GiveUp {
         void operator()(Slice::Registration* registration) const noexcept {
             const auto share = std::move(registration->share);

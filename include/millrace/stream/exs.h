@@ -81,7 +81,7 @@ const char* exs_address(exs_shandle_t sock);
 int exs_accept(exs_shandle_t sock, exs_ahandle_t ahandle, exs_qhandle_t queue);
 /* Begins to connect, and tries for so many milliseconds (-1: for ever), also while nothing listens
  * there. Its event says when it is connected, or why not: ECONNREFUSED, ETIMEDOUT, EACCES, EPROTO …,
- * of which exs_last_error() says more behind that exs_qdequeue. The name of a host is looked up
+ * of which exs_last_error() says more after that exs_qdequeue. The name of a host is looked up
  * here. EALREADY: it is being connected. */
 int exs_connect(exs_shandle_t sock, const char* address, int milliseconds, exs_ahandle_t ahandle,
                 exs_qhandle_t queue);

@@ -21,7 +21,7 @@
 namespace millrace::stream {
 
 struct RegistrationCacheOptions {
-    /// Registrations that are kept; behind that the one goes that was used longest ago.
+    /// Registrations that are kept; with one more, the one goes that was used longest ago.
     std::size_t most_regions = 64;
     /// Bytes of all of them; a longer piece of memory is registered for one operation.
     std::size_t most_bytes = std::size_t{1} << 30;
@@ -46,7 +46,7 @@ class RegistrationCache {
     /// Before any of this memory is given back to the system, moved, or mapped anew (munmap,
     /// mremap, mmap with MAP_FIXED, madvise with MADV_DONTNEED; free() may do so), and after the
     /// operations on it: nothing in its pages is registered any more. Returns how many
-    /// registrations went. Memory that is not known is no mistake.
+    /// registrations went. Memory that is not known may be named.
     std::size_t forget(std::span<const std::byte> memory);
     /// All of it.
     std::size_t clear();

@@ -39,6 +39,7 @@
 #include "millrace/stream/buffer.hpp"
 #include "millrace/stream/mode.hpp"
 #include "millrace/stream/registration_cache.hpp"
+#include "millrace/stream/tuning.hpp"
 #include "millrace/stream/type.hpp"
 
 namespace millrace::stream {
@@ -49,38 +50,18 @@ struct SocketOptions {
     /// How bytes travel, both ways. Where the ends say different things, `dynamic` gives way; one
     /// that says `direct` and one that says `indirect` refuse each other.
     Mode mode = Mode::dynamic;
-    /// Of this end, in mode `dynamic`. With `published` the options that say from how many bytes on
-    /// something is advertised, awaited or held back (`least_…`) say nothing, but for plain memory.
-    Protocol protocol = Protocol::extended;
     /// Bytes of the ring that this side receives into: a power of two from 64 B to 1 GiB. None is
     /// made in mode `direct`. 0: bandwidth times delay, 256 KiB to 64 MiB (docs/stream-socket.md).
-    /// Who connects measures the delay (and with a Connector that it seldom looks at, its own), and
-    /// a listener believes that: what its clients can make it take is for Admission's budget.
+    /// The end that connects measures the delay (and with a Connector that it seldom looks at, its
+    /// own), and a listener believes that: what its clients can make it take is for Admission's
+    /// budget.
     std::size_t ring_bytes = 0;
     /// Advertisements of this side that may be unanswered: 1 to 65,536. 0: as many receives of
-    /// `least_advertised` bytes as would take the place of such a ring, 64 to 4,096.
+    /// Tuning::least_advertised bytes as would take the place of such a ring, 64 to 4,096.
     std::uint32_t adverts = 0;
     /// Sends and receives that may be outstanding, until their completion was taken: 1 to 2^19.
     std::uint32_t sends = 64;
     std::uint32_t receives = 64;
-    /// So few bytes of sends with SendFlags::more wait for others; 0: none do. Messages never wait.
-    std::uint32_t coalesced_bytes = 4096;
-    /// Receives of fewer bytes are not advertised in mode `dynamic`: a copy costs less than that.
-    std::size_t least_advertised = std::size_t{16} << 10;
-    /// In mode `dynamic`, receives of fewer bytes are advertised only where the program has offered
-    /// so many bytes lately, all outstanding receives together: a sender would wait until one that
-    /// is offered alone has been read and the next one comes, while through the ring both ends are
-    /// busy. 0: however few.
-    std::size_t least_offered = std::size_t{80} << 10;
-    /// As least_advertised, for receives into plain memory, which is registered for each of them
-    /// (unless `registrations` keeps those of receives). 0: 1 MiB, and none where bytes for the
-    /// ring are stored: then both ends' copies, side by side, take less time than what a device
-    /// must do to reach memory that the peer has not mapped.
-    std::size_t least_advertised_plain = 0;
-    /// In mode `dynamic`, a send of so many bytes that does not fit into what is free of the peer's
-    /// ring waits until all of that is free, as an advertisement may come then; 0: none does. One
-    /// that fits may wait for one, too, for about as long as copying all that is in the ring takes.
-    std::size_t least_awaited = std::size_t{16} << 10;
     /// Where registrations of plain memory are kept for later operations on it, which the program
     /// then owes a word before it gives that memory back; null: each is made for one operation.
     std::shared_ptr<RegistrationCache> registrations{};
@@ -88,13 +69,15 @@ struct SocketOptions {
     /// throw Error (invalid_argument), where one would otherwise copy or register it. What copies
     /// by its nature (read_some, write_some …) does so still.
     bool registered_only = false;
+    /// What only an expert or a study sets.
+    Tuning tuning{};
     /// How waits escalate.
     base::WaitPolicy wait{};
     std::shared_ptr<connect::Endpoint> endpoint{};  ///< null: Endpoint::shared()
     /// What carries messages and bytes for the ring: stores, where the peer's memory is
     /// addressable, or requests. Bytes that go straight into a receive are always posted.
     ring::Carrier carrier = ring::Carrier::automatic;
-    /// Who is let in: a secret that both ends must know, a budget. Not own_domains.
+    /// Which peers are let in: a secret that both ends must know, a budget. Not own_domains.
     connect::Admission admission{};
 };
 
@@ -118,7 +101,7 @@ struct Completion {
 
     Kind kind = Kind::send;
     /// `ok`; `too_large`: receiving a message, which was longer than the memory: its beginning is
-    /// there, and the rest of it is gone; `closed`: receiving, the end of the stream, behind its
+    /// there, and the rest of it is gone; `closed`: receiving, the end of the stream, after its
     /// last byte; sending, the peer closed, or this side did; `cancelled`, with what had come;
     /// `peer_lost`.
     base::Status status = base::Status::ok;
@@ -186,7 +169,7 @@ struct SocketStats {
 /// In type `seqpacket` each send is a message, and each receive has one, which may be empty. Both
 /// ways of sending and receiving may be mixed.
 ///
-/// Operations answer (besides `ok`):
+/// Operations answer (apart from `ok`):
 ///   full              as many sends or receives as there may be: take completions; or, with none
 ///                     outstanding, no memory for the first one
 ///   empty             an operation of no bytes (but a message may be empty); poll: no completion
@@ -218,7 +201,7 @@ class Socket {
     [[nodiscard]] base::Status send(std::span<const std::byte> from, std::uint64_t id,
                                     SendFlags flags = SendFlags::none);
     /// Receives between one byte and all that fit; the memory is the peer's until the completion.
-    /// Behind the end of the stream it completes with `closed`.
+    /// After the end of the stream it completes with `closed`.
     /// Throws Error (invalid_argument) where a read has asked for what comes next and has not had
     /// all of it, and it lands in memory of the socket's: in mode `direct`, where a read that found
     /// nothing, or left something, has asked so; and of a message whose beginning has come. Bytes
@@ -248,53 +231,53 @@ class Socket {
     /// completion, or what another call that does not wait (try_read_some, try_write_some,
     /// try_close) has asked for in vain. It stays readable until one of them has found nothing,
     /// and the others were told of what it came upon, once. From the first call on, finding nothing
-    /// asks the peer for a wake-up, SocketOptions::wait.spin behind the last message either way.
+    /// asks the peer for a wake-up, SocketOptions::wait.spin after the last message either way.
     /// Lives as long as the socket. Not for EPOLLET. Throws Error (resource_exhausted).
     /// docs/loops.md.
     [[nodiscard]] int descriptor();
 
     /// Waits for bytes, and copies what is there to the beginning of `into`: `ok` and `size` > 0;
     /// `closed`: the end of the stream. The memory is never lent to the peer, so this can time out;
-    /// receive() saves the copy. Behind receives that are outstanding. A message: one of them, of
+    /// receive() saves the copy. After receives that are outstanding. A message: one of them, of
     /// `size` bytes, or `too_large`, with its beginning there and the rest gone; in mode `direct`
     /// of 256 KiB at most. `full`: there is a view of read_zero_copy.
     [[nodiscard]] base::Status read_some(std::span<std::byte> into, std::size_t& size,
                                          const base::Deadline& deadline);
-    /// The same of what is there: `empty` if that is nothing. Never blocks.
+    /// As the one that waits, of what is there: `empty` if that is nothing. Never blocks.
     [[nodiscard]] base::Status try_read_some(std::span<std::byte> into, std::size_t& size);
     /// Waits for bytes, and hands out what is there in one piece, without a copy (recv_zero_copy):
     /// bytes of the ring, or in mode `direct` of memory of the socket's. `ok`, `closed`,
-    /// `too_large`: as read_some; the view counts in the first and the last. Behind receives that
-    /// are outstanding; those that come behind it wait for release() (but in mode
-    /// `direct`, where they are no part of the ring, they take what comes). A view stays as it is
+    /// `too_large`: as read_some; the view counts in the first and the last. After receives that
+    /// are outstanding; those that come after it wait for release() (but in mode
+    /// `direct`, where they do not lie in the ring, they take what comes). A view stays as it is
     /// until then, also when the connection ends, and no longer than the socket. There is one at a
     /// time: asked again, this answers at once, with what has come meanwhile. One that is kept
     /// stalls the peer: its room is missing, and long sends may wait until the whole ring is free.
-    /// So a program that needs more bytes behind those of a view copies them, and releases it.
+    /// So a program that needs more bytes after those of a view copies them, and releases it.
     [[nodiscard]] base::Status read_zero_copy(View& view, const base::Deadline& deadline);
-    /// The same of what is there: `empty` if that is nothing. Never blocks.
+    /// As the one that waits, of what is there: `empty` if that is nothing. Never blocks.
     [[nodiscard]] base::Status try_read_zero_copy(View& view);
     /// Ends the view. Its first `size` bytes are read, and the peer may write there again; the
     /// others are read next. Of the last view of a message all bytes: so is the message. `empty`:
     /// there is no view; `too_large`: it has not so many bytes, and stays; `full`: in mode `direct`
-    /// receive() was called behind it and has what follows, so all that is there has to be read
+    /// receive() was called after it and has what follows, so all that is there has to be read
     /// first, and it stays.
     [[nodiscard]] base::Status release(std::size_t size);
     /// Sends a copy of some of the bytes, from the first on: `ok` and `size` > 0. They are under
-    /// way when it returns, and need no further call of this side. Behind sends that are
+    /// way when it returns, and need no further call of this side. After sends that are
     /// outstanding. A message: all of it. `too_large`: it is longer than 64 KiB, or does not fit
     /// into the peer's ring; send() takes it. Where bytes are posted, the first one registers
     /// memory to copy them to: throws Error (resource_exhausted) if it cannot be.
     [[nodiscard]] base::Status write_some(std::span<const std::byte> from, std::size_t& size,
                                           const base::Deadline& deadline);
-    /// The same of what can go now: `full` if that is nothing. Never blocks.
+    /// As the one that waits, of what can go now: `full` if that is nothing. Never blocks.
     [[nodiscard]] base::Status try_write_some(std::span<const std::byte> from, std::size_t& size);
     /// The same until all are under way. Anything but `ok`: some of them may be, if they are not a
     /// message.
     [[nodiscard]] base::Status write_all(std::span<const std::byte> from,
                                          const base::Deadline& deadline);
 
-    /// Sends no more: behind the sends so far the peer's receives end with `closed`. Receiving goes
+    /// Sends no more: after the sends so far the peer's receives end with `closed`. Receiving goes
     /// on.
     void shut_down();
     /// Shuts down, waits until everything and the end of the stream lies in the peer's memory, and
@@ -311,7 +294,7 @@ class Socket {
     [[nodiscard]] std::string explain() const;
     /// Why the connection is broken. Empty while it is not.
     [[nodiscard]] std::string failure() const;
-    /// Who the peer is, for messages.
+    /// What the peer is called, for messages.
     [[nodiscard]] const std::string& peer_name() const noexcept;
     /// The connection beneath: its socket, its queue pair.
     [[nodiscard]] connect::Link& link() noexcept;
@@ -357,7 +340,7 @@ class Connector {
     Connector& operator=(Connector&&) noexcept;
     ~Connector();
     /// The socket, once it is connected and agreed on; none yet. Never blocks. Not to be called
-    /// again behind the socket or an Error. Throws Error as connect::connect, but never timed_out.
+    /// again after the socket or an Error. Throws Error as connect::connect, but never timed_out.
     [[nodiscard]] std::optional<Socket> try_connect();
     /// The same, waiting: connect() from here on. With Deadline::now() the error says how far it
     /// came.
@@ -374,7 +357,7 @@ class Connector {
     SocketOptions options_;
     connect::Connector connector_;
     std::unique_ptr<Measured> way_;       ///< once there is a link, which is measured
-    std::unique_ptr<Socket::Core> core_;  ///< behind that
+    std::unique_ptr<Socket::Core> core_;  ///< after the link
 };
 
 /// Connects to a Listener. Throws Error as connect::connect.

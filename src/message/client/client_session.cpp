@@ -9,10 +9,10 @@
 
 #include <fmt/format.h>
 
+#include "channel/setup.hpp"
 #include "client/client_state.hpp"
 #include "lane/lanes.hpp"
 #include "millrace/base/log.hpp"
-#include "setup.hpp"
 
 namespace millrace::message {
 

@@ -20,7 +20,7 @@
 #include <span>
 #include <string>
 
-#include "lane/assembly.hpp"
+#include "assembly.hpp"
 #include "lane/rendezvous.hpp"
 #include "millrace/base/clock.hpp"
 #include "millrace/base/deadline.hpp"

@@ -44,7 +44,7 @@
 #include <string>
 #include <vector>
 
-#include "incoming.hpp"
+#include "channel/incoming.hpp"
 #include "lane/awaited_answers.hpp"
 #include "lane/network_lane.hpp"
 #include "lane/packet_chain.hpp"

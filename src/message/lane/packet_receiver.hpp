@@ -9,8 +9,8 @@
 #include <span>
 #include <vector>
 
+#include "assembly.hpp"
 #include "bounded_fifo.hpp"
-#include "lane/assembly.hpp"
 #include "lane/packet_terms.hpp"
 #include "millrace/base/status.hpp"
 

@@ -79,8 +79,8 @@ Rendezvous::Rendezvous(Channel::Core& core, const LargeMessages& setting, HeldPa
     : core_{&core},
       setting_{setting},
       part_{std::move(part)},
-      staging_{core.link.shared_endpoint(), verbs::Access::remote_read, setting.max_bytes},
-      landing_{core.link.shared_endpoint(), verbs::Access::local_write, setting.max_bytes},
+      staging_{core.link().shared_endpoint(), verbs::Access::remote_read, setting.max_bytes},
+      landing_{core.link().shared_endpoint(), verbs::Access::local_write, setting.max_bytes},
       counter_{core.carrier.word(core.peer_page + offsetof(ControlPage, read))} {}
 
 bool Rendezvous::claim(std::size_t size, std::span<std::byte>& place) {
@@ -183,7 +183,7 @@ bool Rendezvous::wants_some() const noexcept {
 
 bool Rendezvous::is_done(const Coming& one) const noexcept {
     if (one.state == Coming::State::wanted && one.asked != one.from.length) return false;
-    return core_->window.done(one.ticket);
+    return core_->window().done(one.ticket);
 }
 
 bool Rendezvous::holds_ring() const noexcept {
@@ -197,9 +197,9 @@ bool Rendezvous::is_due() noexcept {
 }
 
 Status Rendezvous::pump() noexcept {
-    if (core_->window.reap() != Status::ok) return Status::peer_lost;
+    if (core_->window().reap() != Status::ok) return Status::peer_lost;
     std::size_t complete = 0;
-    while (complete != under_way_ && core_->window.done(reads_[complete])) ++complete;
+    while (complete != under_way_ && core_->window().done(reads_[complete])) ++complete;
     std::move(reads_.begin() + static_cast<std::ptrdiff_t>(complete),
               reads_.begin() + static_cast<std::ptrdiff_t>(under_way_), reads_.begin());
     under_way_ -= complete;
@@ -246,11 +246,11 @@ void Rendezvous::release(Coming& one) noexcept {
 }
 
 Status Rendezvous::ask() noexcept {
-    const std::uint32_t others = std::min(slots_for_others, core_->window.slots() / 2);
+    const std::uint32_t others = std::min(slots_for_others, core_->window().slots() / 2);
     for (std::size_t i = done_; i != coming_.size(); ++i) {
         Coming& one = coming_[i];
         while (one.state == Coming::State::wanted && one.asked != one.from.length) {
-            if (under_way_ == most_reads || core_->window.free() <= others) {
+            if (under_way_ == most_reads || core_->window().free() <= others) {
                 return Status::ok;
             }
             if (one.memory.size() == 0) {
@@ -260,13 +260,13 @@ Status Rendezvous::ask() noexcept {
             const std::uint64_t bytes =
                 std::min<std::uint64_t>(one.from.length - one.asked, read_bytes);
             const ibv_sge slice = one.memory.slice(payload_at + one.asked, bytes);
-            const Status status = core_->window.post(
+            const Status status = core_->window().post(
                 verbs::Read{.into = {&slice, 1},
                             .from = {one.from.address + one.asked, one.from.rkey}},
                 end::Signal::now);
             if (status != Status::ok) return status == Status::full ? Status::ok : status;
             one.asked += bytes;
-            one.ticket = reads_[under_way_++] = core_->window.posted();
+            one.ticket = reads_[under_way_++] = core_->window().posted();
         }
     }
     return Status::ok;
@@ -282,9 +282,9 @@ Status Rendezvous::tell() noexcept {
     }
     const ibv_sge slice{reinterpret_cast<std::uint64_t>(&word), sizeof word, 0};
     const Status status =
-        core_->window.post(verbs::Write{.from = {&slice, 1},
-                                        .to = core_->peer_page + offsetof(ControlPage, read),
-                                        .flags = verbs::SendFlags::inlined});
+        core_->window().post(verbs::Write{.from = {&slice, 1},
+                                          .to = core_->peer_page + offsetof(ControlPage, read),
+                                          .flags = verbs::SendFlags::inlined});
     if (status == Status::ok) owes_count_ = false;
     return status == Status::full ? Status::ok : status;
 }

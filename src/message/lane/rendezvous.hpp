@@ -35,7 +35,7 @@
 #include <utility>
 #include <vector>
 
-#include "channel_core.hpp"
+#include "channel/channel_core.hpp"
 #include "millrace/base/clock.hpp"
 #include "millrace/base/status.hpp"
 #include "millrace/connect/link.hpp"

@@ -90,9 +90,9 @@ void RingLane::pass_other() noexcept {
 Status RingLane::claim_batch(std::size_t least, std::span<std::byte>& place) noexcept {
     if (keeps_some_) return Status::full;
     // It is posted when it is committed. Until then credits, wake-ups and READs may be.
-    if (!core_->stores && core_->window.free() < slots_of_batch()) {
-        if (core_->window.reap() != Status::ok) return core_->lost_or_closed();
-        if (core_->window.free() < slots_of_batch()) return core_->found_full();
+    if (!core_->stores && core_->window().free() < slots_of_batch()) {
+        if (core_->window().reap() != Status::ok) return core_->lost_or_closed();
+        if (core_->window().free() < slots_of_batch()) return core_->found_full();
     }
     Status status = Status::full;
     const std::size_t longest =
@@ -118,7 +118,7 @@ Status RingLane::commit_batch(std::size_t size) noexcept {
 }
 
 Status RingLane::write_byte(const ibv_sge& from, const verbs::RemoteAddress& to) noexcept {
-    return core_->window.post(
+    return core_->window().post(
         verbs::Write{
             .from = {&from, 1},
             .to = to,
@@ -280,16 +280,12 @@ bool RingLane::decline() {
 // --- waiting
 
 int RingLane::descriptor(const base::WaitPolicy& policy) {
-    std::unique_ptr<connect::Readiness>& its = core_->readiness;
-    if (its == nullptr) {
-        its = std::make_unique<connect::Readiness>(core_->link.news(), policy.spin);
-    }
-    return its->descriptor();
+    return core_->end.descriptor(policy.spin);
 }
 
 int RingLane::watch(std::chrono::nanoseconds spin) {
     if (watched_ == nullptr) {
-        watched_ = std::make_unique<connect::Readiness>(core_->link.news(), spin);
+        watched_ = std::make_unique<connect::Readiness>(core_->link().news(), spin);
         watched_->hush();
     }
     return watched_->descriptor();
@@ -298,16 +294,16 @@ int RingLane::watch(std::chrono::nanoseconds spin) {
 void RingLane::fall_asleep(std::optional<std::size_t> lacks) noexcept {
     core_->wants_room = lacks.has_value();
     core_->wanted_size = lacks.value_or(0);
-    core_->readiness = std::move(watched_);
+    core_->end.readiness() = std::move(watched_);
     core_->rest();
-    watched_ = std::move(core_->readiness);
+    watched_ = std::move(core_->end.readiness());
 }
 
 void RingLane::wake() noexcept {
     if (!watched_->end(*core_->sleeper)) {
         core_->sleeper->retract();  // what came without an announcement is taken, too
         // Told once, by the socket: the next look finds it.
-        (void)core_->link.peer_now();
+        (void)core_->link().peer_now();
     }
     core_->falls_asleep = core_->wants_room = false;
     watched_->hush();
@@ -319,7 +315,7 @@ Status RingLane::try_close() noexcept {
     end_rest();
     const auto deliver = [this] {
         // What waits, and what was announced, is the peer's before the close frame.
-        const bool is_alive = core_->link.peer() == connect::PeerState::alive;
+        const bool is_alive = core_->link().peer() == connect::PeerState::alive;
         const Status status = is_alive ? flush_all() : Status::ok;
         return status == Status::ok ? core_->deliver() : status;
     };

@@ -18,8 +18,8 @@
 #include <string>
 #include <utility>
 
-#include "channel_core.hpp"
-#include "lane/assembly.hpp"
+#include "assembly.hpp"
+#include "channel/channel_core.hpp"
 #include "lane/cache_lines.hpp"
 #include "lane/kept_messages.hpp"
 #include "lane/lane.hpp"
@@ -262,16 +262,16 @@ class RingLane final : public Lane {
     [[nodiscard, gnu::always_inline]] bool stays_quiet() noexcept { return core_->stays_quiet(); }
     /// After a look that has found nothing: it had nothing else to do.
     [[nodiscard, gnu::always_inline]] bool counts_vain_look() noexcept {
-        return core_->readiness == nullptr && core_->counts_vain_look();
+        return !core_->end.has_descriptor() && core_->counts_vain_look();
     }
     /// Room is awaited, be it by the messages that are kept, and not messages.
     void wait_for_room(bool is_awaited) noexcept { core_->waiting_for_room = is_awaited; }
     /// Room was found by claim_batch(), so a program's loop is to come here once more.
     void note_room() noexcept {
-        if (core_->readiness == nullptr) [[likely]]
+        if (!core_->end.has_descriptor()) [[likely]]
             return;
         core_->wants_room = false;
-        core_->readiness->wake();
+        core_->end.wake();
     }
 
     // --- waiting, of a thread that has many lanes: its hub watches them all
@@ -296,8 +296,8 @@ class RingLane final : public Lane {
         if (core_->ended_receiving == base::Status::closed) core_->say_goodbye();
     }
     base::Status try_close() noexcept override;
-    [[nodiscard]] connect::Link& link() noexcept override { return core_->link; }
-    [[nodiscard]] std::string failure() const override { return core_->why_failed; }
+    [[nodiscard]] connect::Link& link() noexcept override { return core_->link(); }
+    [[nodiscard]] std::string failure() const override { return core_->failure(); }
     [[nodiscard]] std::string explain() const override { return core_->explain(); }
 
   private:
@@ -314,7 +314,7 @@ class RingLane final : public Lane {
     }
     /// Slots of the send window that are free when a batch is begun.
     [[nodiscard]] std::uint32_t slots_of_batch() const noexcept {
-        return std::min<std::uint32_t>(16, core_->window.slots() / 4);
+        return std::min<std::uint32_t>(16, core_->window().slots() / 4);
     }
     [[gnu::noinline, gnu::cold]] base::Status look_at_other(std::span<const std::byte>& message);
     [[gnu::noinline]] base::Status look_in_pieces(std::span<const std::byte>& message);
@@ -340,7 +340,7 @@ class RingLane final : public Lane {
     void end_rest() noexcept override { core_->end_rest(); }
     void end_wait() noexcept override { core_->waiting_for_room = core_->falls_asleep = false; }
     [[nodiscard]] std::unique_ptr<connect::Readiness>& readiness() noexcept override {
-        return core_->readiness;
+        return core_->end.readiness();
     }
     [[nodiscard]] base::StandingParker& parker() noexcept override { return *core_->sleeper; }
 

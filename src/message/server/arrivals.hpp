@@ -19,10 +19,10 @@
 #include <utility>
 #include <vector>
 
+#include "channel/shared_receives.hpp"
 #include "lane/lanes.hpp"
 #include "millrace/message/server.hpp"
 #include "server/peer.hpp"
-#include "shared_receives.hpp"
 
 namespace millrace::message {
 

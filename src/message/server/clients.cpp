@@ -7,11 +7,11 @@
 
 #include <fmt/format.h>
 
+#include "channel/setup.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/log.hpp"
 #include "millrace/connect/accepting.hpp"
 #include "server/state.hpp"
-#include "setup.hpp"
 
 namespace millrace::message {
 

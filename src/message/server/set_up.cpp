@@ -11,12 +11,12 @@
 
 #include <fmt/format.h>
 
+#include "channel/setup.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/placement.hpp"
 #include "millrace/ring/carrier.hpp"
 #include "protection.hpp"
 #include "server/state.hpp"
-#include "setup.hpp"
 
 namespace millrace::message {
 

@@ -22,6 +22,7 @@
 #include <string>
 #include <vector>
 
+#include "channel/setup.hpp"
 #include "millrace/base/detail/forks.hpp"
 #include "millrace/base/statistics.hpp"
 #include "millrace/connect/hub.hpp"
@@ -34,7 +35,6 @@
 #include "server/put_off_requests.hpp"
 #include "server/rest.hpp"
 #include "server/turns.hpp"
-#include "setup.hpp"
 
 namespace millrace::message {
 

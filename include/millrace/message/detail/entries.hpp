@@ -16,7 +16,7 @@
 //                  15..0   length of the payload in bytes
 //
 // The message is laid where it is sent from, entry by entry, and is one when it is committed. What
-// is taken was written by the peer, who may write still: an entry head is loaded once.
+// is taken was written by the peer, which may write still: an entry head is loaded once.
 #pragma once
 
 #include <algorithm>
@@ -142,7 +142,7 @@ class BatchWriter {
         drop();
         return size;
     }
-    /// What was laid is no message.
+    /// What was laid does not become a message.
     void drop() noexcept { begin_ = at_ = end_ = quick_end_ = nullptr; }
 
   private:
@@ -172,8 +172,8 @@ struct RequestRoom {
     std::uint64_t head = 0;   ///< of each, but for the length
 };
 
-/// Several answers that lie in a client's ring. Whoever takes them has a copy of it, which the
-/// compiler can keep in registers.
+/// Several answers that lie in a client's ring. The code that takes them has a copy of it, which
+/// the compiler can keep in registers.
 struct AnswerRun {
     const std::byte* at = nullptr;  ///< the next one; null: there are none
     const std::byte* end = nullptr;

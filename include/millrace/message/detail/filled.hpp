@@ -12,7 +12,7 @@
 
 namespace millrace::message::detail {
 
-/// How many bytes of `room` are used behind `fill(room)`, which says it, or fills all.
+/// How many bytes of `room` are used after `fill(room)`, which says it, or fills all.
 template <class Fill>
 std::size_t filled(std::span<std::byte> room, Fill& fill) {
     if constexpr (std::is_void_v<std::invoke_result_t<Fill&, std::span<std::byte>>>) {

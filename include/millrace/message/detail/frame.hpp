@@ -18,11 +18,11 @@
 // chosen to match, as nobody else knows the secret. The trailer decides, with 64 bits. A header
 // that something stale looks like (2^-30) makes the receiver look at a word that does not match,
 // once more, until the true header is there. Nothing relies on zeroes, and the sender reads nothing
-// of what it has sent. Work 001, section 4.1.2, clears the buffer or writes a zero behind each
+// of what it has sent. Work 001, section 4.1.2, clears the buffer or writes a zero after each
 // message.
 //
 // Where bytes land in address order, or the trailer is stored last, or the header is stored last
-// (a sender that stores into the ring itself): whoever finds both words finds the payload.
+// (a sender that stores into the ring itself): a receiver that finds both words finds the payload.
 //
 //     std::uint64_t room = message::frame_bytes(payload.size());   // what it takes in the ring
 //
@@ -94,10 +94,10 @@ inline constexpr std::uint64_t facts_mask = (std::uint64_t{1} << (length_bits + 
     return header & ((std::uint64_t{1} << length_bits) - 1);
 }
 
-/// Rings of this size and more have blocks. A message of many lines that lies directly behind the
-/// one before is fetched too early: who reads that one has its processor fetch on beyond its end,
-/// and takes lines from who is about to write there. So one may say that the next frame begins a
-/// block; no fetch goes that far.
+/// Rings of this size and more have blocks. A message of many lines that lies directly after the
+/// one before is fetched too early: a receiver that reads that one has its processor fetch on
+/// beyond its end, and takes lines from the sender, which is about to write there. So one may say
+/// that the next frame begins a block; no fetch goes that far.
 inline constexpr std::uint64_t frame_block = 4096;
 inline constexpr std::uint64_t smallest_ring_of_blocks = 4 * frame_block;
 /// What a frame at `position` takes that has the rest of its block to itself.
@@ -117,9 +117,9 @@ inline constexpr std::size_t largest_ring = std::size_t{1} << length_bits;
 static_assert(frame_bytes(0) == 64 && frame_bytes(48) == 64 && frame_bytes(49) == 128);
 static_assert(wire_bytes(64) == 80 && frame_bytes(64) == 128);
 
-/// Who looks at many rings in turn, and finds something in most of them, asks for what lies in
-/// those that it comes to soon: for the header in the fourth one from here, and, if that has come,
-/// for all lines behind it in the second. Measured in docs/performance.md.
+/// A server that looks at many rings in turn, and finds something in most of them, asks for what
+/// lies in those that it comes to soon: for the header in the fourth one from here, and, if that
+/// has come, for all lines after it in the second. Measured in docs/performance.md.
 inline constexpr std::size_t turns_to_header = 4;
 inline constexpr std::size_t turns_to_lines = 2;
 

@@ -56,7 +56,7 @@ class FrameReader {
         return is_header(load_frame_word(front_), tag_);
     }
 
-    /// Where the next frame will begin, and its tag: for who looks at many rings in turn.
+    /// Where the next frame will begin, and its tag: for code that looks at many rings in turn.
     struct Awaited {
         const std::byte* place = nullptr;
         std::uint64_t tag = 0;
@@ -128,7 +128,7 @@ class FrameReader {
     /// Passes over the piece that look() found last. The sender may write over it once it is told
     /// the new position.
     void release() noexcept { go_on(extent_); }
-    /// The same of what front() found, of a payload of `length`.
+    /// As release(), of what front() found, of a payload of `length`.
     [[gnu::always_inline]] void release(std::uint64_t length) noexcept {
         go_on(frame_bytes(length));
     }
@@ -144,7 +144,7 @@ class FrameReader {
     /// The next frame will lie there, as far as is known; nothing of it is looked at but by
     /// arriving(), until place() says that it has come.
     void expect(const std::byte* at) noexcept { front_ = end_ = at; }
-    /// It has come, of so many bytes. False: what has come is no frame that a SEND may bring.
+    /// It has come, of so many bytes. False: what has come is not a frame that a SEND may bring.
     [[nodiscard]] bool place(const std::byte* at, std::uint64_t bytes) noexcept {
         front_ = at;
         end_ = at + bytes;
@@ -153,14 +153,14 @@ class FrameReader {
         const std::uint8_t flags = header_flags(header);
         return flags <= frame_piece_flags || flags == frame_close;
     }
-    /// Behind release(): a frame takes its whole slot.
+    /// After release(): a frame takes its whole slot.
     void pass_slot(std::uint64_t slot) noexcept {
         position_ = (position_ + slot - 1) & ~(slot - 1);
         tag_ = ring::frame_tag(position_, secret_);
         head_ = header_word(tag_, 0);
     }
 
-    /// The line behind that of the header travels with it, if a message takes two.
+    /// The line after that of the header travels with it, if a message takes two.
     [[gnu::always_inline]] void ask_for_second_line() const noexcept {
         awaited().ask_for_second_line();
     }
@@ -183,7 +183,7 @@ class FrameReader {
         tag_ = ring::frame_tag(position_, secret_);
         head_ = header_word(tag_, 0);
     }
-    /// A frame has arrived that is no message, or takes more than its bytes.
+    /// A frame has arrived that is not a message, or takes more than its bytes.
     [[gnu::noinline]] Look pass(Piece& piece, std::uint8_t flags, std::uint64_t length) noexcept {
         if (flags == frame_close && length == 0) return Look::closed;
         if (flags == frame_skip && length != 0 && size_ >= smallest_ring_of_blocks) {

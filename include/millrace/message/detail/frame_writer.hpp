@@ -69,7 +69,7 @@ class FrameWriter {
     Transmission skip() noexcept { return lay(0, frame_skip, size_ - offset()); }
 
     /// Where the payload of the next piece goes. Precondition: not must_skip, needed() are free.
-    /// Until commit() it is no frame, and may be claimed again, or given up.
+    /// Until commit() it is not a frame, and may be claimed again, or given up.
     [[nodiscard]] std::span<std::byte> payload(std::uint64_t length) const noexcept {
         return {front_ + word_bytes, length};
     }
@@ -78,8 +78,9 @@ class FrameWriter {
         return lay(length, flags, frame_bytes(length));
     }
 
-    /// The same of a whole message behind which the rest of its block stays unused. Precondition:
-    /// the ring has blocks, `length` is not 0, and frame_bytes_apart() of it are free.
+    /// As commit(), of a whole message after which the rest of its block stays unused.
+    /// Precondition: the ring has blocks, `length` is not 0, and frame_bytes_apart() of it are
+    /// free.
     Transmission commit_apart(std::uint64_t length) noexcept {
         return lay(length, frame_skip, frame_bytes_apart(position_, length));
     }
@@ -87,7 +88,7 @@ class FrameWriter {
     /// Copies a piece and makes a frame of it. Precondition: as payload().
     ///
     /// The cache line of the header goes last: the receiver looks at it all the time, and would
-    /// take it away between a store there and the next one behind it.
+    /// take it away between a store there and the next one after it.
     [[gnu::always_inline]] Transmission send(std::span<const std::byte> piece,
                                              std::uint8_t flags) noexcept {
         constexpr std::size_t in_first_line = frame_alignment - word_bytes;
@@ -106,7 +107,7 @@ class FrameWriter {
         return commit(length, flags);
     }
 
-    /// The same of a piece that begins with a head of 16 bytes, which lies elsewhere.
+    /// As send(), of a piece that begins with a head of 16 bytes, which lies elsewhere.
     [[gnu::always_inline]] Transmission send(const PieceHead& head,
                                              std::span<const std::byte> rest) noexcept {
         constexpr std::size_t in_first_line = frame_alignment - word_bytes - sizeof(PieceHead);
@@ -128,7 +129,7 @@ class FrameWriter {
         return show(length, facts, frame_bytes(length));
     }
 
-    /// Behind commit() and send(): the frame takes a whole slot (FrameReader::pass_slot).
+    /// After commit() and send(): the frame takes a whole slot (FrameReader::pass_slot).
     void pass_slot(std::uint64_t slot) noexcept {
         position_ = (position_ + slot - 1) & ~(slot - 1);
         front_ = ring_ + offset();

@@ -51,7 +51,7 @@ class DataMover {
     void add(MovedFlow& flow);
     /// When this returns the thread does not touch the flow any more.
     void remove(MovedFlow& flow) noexcept;
-    /// Behind a sequentially consistent store of what there is to do. A system call if the mover
+    /// After a sequentially consistent store of what there is to do. A system call if the mover
     /// sleeps, else a load. From any thread.
     void notify() noexcept { bell_.ring(); }
 

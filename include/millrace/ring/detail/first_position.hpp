@@ -1,5 +1,5 @@
 // Where the byte counts begin of the rings that this process makes: where their kind says, but for
-// tests of counters that wrap. Asked by whoever sends, of rings and of message channels; its peer
+// tests of counters that wrap. The sender of a ring or of a message channel asks; its peer
 // is told.
 #pragma once
 

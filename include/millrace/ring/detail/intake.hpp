@@ -4,7 +4,7 @@
 //   advance()     takes what has arrived, and does what the design demands to get more
 //   is_low()      it is time to advance() before nothing is left, because that takes a round trip
 //   pass_rest()   passes over what was left free of a batch
-//   replenish()   gets ready for more behind what was consumed; how far space may be returned
+//   replenish()   gets ready for more after what was consumed; how far space may be returned
 //   free()        how far it could be
 //   end_at()      the producer has said that its last item ends there, and is gone
 //   is_moved()    the data mover READs the items and gives their space; see PulledAhead
@@ -62,13 +62,15 @@ class IntakeBase {
     IntakeBase(const IntakeBase&) = delete;
     IntakeBase& operator=(const IntakeBase&) = delete;
 
-    /// The queue pair has refused a receive, or is broken. Behind the constructor: it takes fewer
+    /// The queue pair has refused a receive, or is broken. After the constructor: it takes fewer
     /// receives than were agreed.
     [[nodiscard]] bool broken() const noexcept { return transfer_.broken(); }
 
     [[nodiscard]] std::uint64_t transfer_reads() const noexcept { return transfer_.posted(); }
     [[nodiscard]] std::uint64_t data_reads() const noexcept { return 0; }
     static constexpr bool is_moved() noexcept { return false; }
+    /// The calling thread sleeps no longer.
+    static void awake() noexcept {}
     /// What the mover did to give space, where it does.
     [[nodiscard]] static constexpr GivenByMover given() noexcept { return {}; }
     [[nodiscard]] std::uint64_t receives() const noexcept { return transfer_.receives(); }
@@ -105,7 +107,7 @@ class Push1Intake final : public IntakeBase<D> {
     [[nodiscard]] bool is_low(const Front& front) const noexcept {
         return IntakeBase<D>::asks && front.arrived - front.consumed < this->low_water_;
     }
-    /// Items lie one behind the other.
+    /// Items lie one after the other.
     static constexpr bool in_batches() noexcept { return false; }
     static constexpr bool pass_rest(Front&) noexcept { return false; }
     std::uint64_t replenish(const Front& front) noexcept {
@@ -178,6 +180,7 @@ class PullIntake final : public IntakeBase<D> {
     ~PullIntake();
     void meet(const Meeting& met);
     [[nodiscard]] bool is_moved() const noexcept { return moved_ != nullptr; }
+    void awake() noexcept;
     [[nodiscard]] static std::uint64_t step(std::uint64_t wanted, const Terms&) noexcept {
         return wanted;
     }

@@ -1,6 +1,6 @@
-// The time between an end's last word of its setup and the other end's: whoever accepts, or
-// connects, without waiting has an end already, which is empty, or full, until the other end has
-// said where its memory is. Used by Sender and Receiver.
+// The time between an end's last word of its setup and the other end's: an end that accepts, or
+// connects, without waiting exists already, and is empty, or full, until the other end has said where
+// its memory is. Used by Sender and Receiver.
 #pragma once
 
 #include <chrono>
@@ -45,7 +45,7 @@ class Join {
 
     /// How often who sleeps elsewhere is to look, so that a peer that says no more is given up.
     static constexpr std::chrono::nanoseconds slice = std::chrono::milliseconds{100};
-    /// Says where this end's memory is, behind the words about a second queue pair if the link gets
+    /// Says where this end's memory is, after the words about a second queue pair if the link gets
     /// one. `at_once`: waits for the other end's. Throws Error as Link::exchange.
     [[nodiscard]] std::optional<Places> meet(const Places& mine, const Terms& terms,
                                              const base::Deadline& deadline);

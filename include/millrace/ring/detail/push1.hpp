@@ -5,8 +5,8 @@
 // Where the device keeps the order of one WRITE's bytes, a run is one WRITE. Where it does not, the
 // first mark of a run is held back: the WRITE carries zeros in its place, which no mark is, and a
 // second WRITE of the same queue pair carries the mark. Requests of one queue pair are executed in
-// order, so the mark stands behind the whole run, and the consumer cannot pass it. A copy does the
-// same: the first mark is a release store behind all the rest.
+// order, so the mark stands after the whole run, and the consumer cannot pass it. A copy does the
+// same: the first mark is a release store after all the rest.
 #pragma once
 
 #include <array>
@@ -103,7 +103,7 @@ class Push1 {
         return count(
             window.post(verbs::Write{.from = {&mark, 1}, .to = target_ + mark_offset}, signal));
     }
-    /// Where the 8 bytes of zeros lie in the source's buffer: behind the ring.
+    /// Where the 8 bytes of zeros lie in the source's buffer: after the ring.
     void set_zeros(std::uint64_t offset) noexcept { zeros_ = offset; }
 
     /// Copies the `bytes` at `offset`, whose consumer is told of them otherwise.
@@ -111,7 +111,7 @@ class Push1 {
         std::memcpy(memory_.get() + offset, source_ + offset, bytes);
         base::telling_peers();
     }
-    /// The same, and behind all of them the mark at `mark_offset`.
+    /// As the one before, and after all of them the mark at `mark_offset`.
     void copy_then_mark(std::uint64_t offset, std::uint64_t bytes,
                         std::uint64_t mark_offset) noexcept {
         const std::uint64_t behind = mark_offset + mark_bytes;

@@ -6,7 +6,7 @@
 // items have chunks of a slot or, batched, of as many slots as make a batch; frames begin at a
 // chunk and take as many as they need. What a SEND leaves free of its chunk is skipped by both
 // ends, so positions count chunks: of a batch that is not full, the receive's completion tells how
-// many bytes there are. The consumer keeps receives posted for `window_bytes` behind what it has
+// many bytes there are. The consumer keeps receives posted for `window_bytes` after what it has
 // consumed, and returns space only when the receive of that space is posted again: a SEND never
 // finds no receive.
 #pragma once

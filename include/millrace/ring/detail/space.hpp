@@ -183,7 +183,7 @@ class SpaceReturn<SpaceNotification::push> {
 
 /// Push2: an inline SEND, at most one in flight, and never more than the producer has receives.
 /// A producer that makes no calls posts none again, and a SEND that finds none would hold up all
-/// that is posted behind it. So SENDs are counted against what the producer has taken, READ from
+/// that is posted after it. So SENDs are counted against what the producer has taken, READ from
 /// its line when they run out as far as is known.
 template <>
 class SpaceReturn<SpaceNotification::push2> {

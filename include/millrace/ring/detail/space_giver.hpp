@@ -48,6 +48,10 @@ class SpaceGiver {
         if (space_.owes(front.returned)) (void)space_.give(front.returned);
         if (bell_.owes()) (void)bell_.ring();
     }
+    /// True: settle() still has something to do.
+    [[nodiscard]] bool owes(const Front& front) const noexcept {
+        return space_.owes(front.returned) || bell_.owes();
+    }
     [[nodiscard]] std::uint64_t stores() const noexcept { return stores_; }
     [[nodiscard]] std::uint64_t writes() const noexcept { return space_.posted(); }
     [[nodiscard]] std::uint64_t events() const noexcept { return bell_.rung(); }

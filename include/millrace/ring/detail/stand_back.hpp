@@ -6,12 +6,12 @@
 // takes those that the producer has asked for to fill next: small items travel one line at a time,
 // and both sides wait for lines most of the time. A consumer that looks further ahead instead, at a
 // line that nobody writes to yet, leaves the producer its lines until that one is filled; by then
-// many are whole, and travel one behind the other.
+// many are whole, and travel one after the other.
 //
-// That must cost no latency where latency is what counts. So it is only done behind a long run of
+// That must cost no latency where latency is what counts. So it is only done after a long run of
 // items, which has shown that they come in streams; no further ahead than half that run, so that as
 // many are likely to come; and for no longer than a run takes, `for_each` item that one looks
-// ahead, after which one looks at the front as ever. An item that comes alone, or behind a short
+// ahead, after which one looks at the front as ever. An item that comes alone, or after a short
 // run, is looked for without a pause.
 #pragma once
 

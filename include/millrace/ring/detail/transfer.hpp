@@ -33,7 +33,7 @@ class TransferNotice {
     [[nodiscard]] std::uint64_t posted() const noexcept { return 0; }
 };
 
-/// Push: an inline WRITE behind the data, at most one in flight (section 6.1).
+/// Push: an inline WRITE after the data, at most one in flight (section 6.1).
 template <>
 class TransferNotice<TransferNotification::push> {
   public:
@@ -70,7 +70,7 @@ class TransferNotice<TransferNotification::pull> {
 };
 
 /// Immediate: the data WRITEs carry it, each in exchange for a receive of the consumer's pool. The
-/// consumer posts a receive again before it returns the space behind it, so what it has consumed
+/// consumer posts a receive again before it returns the space after it, so what it has consumed
 /// also tells which receives are there again: nothing is ever sent that finds none.
 template <>
 class TransferNotice<TransferNotification::immediate> {
@@ -120,11 +120,11 @@ class QuietView {
     [[nodiscard]] std::uint64_t receives() const noexcept { return 0; }
     /// True: nothing more can be learned.
     [[nodiscard]] bool broken() const noexcept { return false; }
-    /// Posts again what was taken. Before the space behind it is returned.
+    /// Posts again what was taken. Before the space after it is returned.
     void replenish() noexcept {}
 };
 
-/// Watermark and event: nothing beside the marks, or the completions of the data.
+/// Watermark and event: nothing but the marks, or the completions of the data.
 template <TransferNotification T>
 class TransferView : public QuietView {};
 
@@ -143,7 +143,7 @@ class TransferView<TransferNotification::push> : public QuietView {
 };
 
 /// Pull: a READ of the producer's line, at most one in flight. With a mover, it is that which
-/// READs; who looks never waits.
+/// READs; a thread that looks never waits.
 template <>
 class TransferView<TransferNotification::pull> : public QuietView {
   public:

@@ -20,7 +20,7 @@
 //   settle()      sees to it that what is in flight will be known to have arrived
 //   reachable()   how far the consumer can be at most
 //
-// Everything here belongs to one thread, the one that sends: whoever calls the Sender, or the data
+// Everything here belongs to one thread, the one that sends: the caller of the Sender, or the data
 // mover's (src/ring/sender_mover.hpp draws what the two share then).
 #pragma once
 
@@ -223,7 +223,7 @@ class TransmitterBase {
     std::uint64_t intransit_ = 0;
     std::uint64_t laid_ = 0;
     std::uint64_t sent_offset_ = 0;  ///< of intransit_ in the ring
-    std::uint64_t covered_ = 0;      ///< position behind the last signaled request
+    std::uint64_t covered_ = 0;      ///< position after the last signaled request
     std::uint64_t quarter_ = 0;
     std::uint64_t transferred_ = 0;
     bool waiting_ = false;  ///< in a wait that has come to its sleeper

@@ -79,8 +79,8 @@ class ClientCore {
         std::uint32_t made = 1;
     };
     [[nodiscard]] bool repeats(Code code, Attempt& attempt, const base::Deadline& deadline);
-    /// The same of a call for which nobody waits: when it is to be made again; nothing: never. It
-    /// is counted as made.
+    /// As the one before, of a call for which nobody waits: when it is to be made again; nothing:
+    /// never. It is counted as made.
     [[nodiscard]] std::optional<base::Clock::time_point> again_at(Code code, Attempt& attempt,
                                                                   const base::Deadline& deadline);
     [[nodiscard]] std::chrono::nanoseconds pause_before(const Attempt& attempt) const noexcept;

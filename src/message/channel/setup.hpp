@@ -6,7 +6,7 @@
 #include <memory>
 #include <string>
 
-#include "channel_core.hpp"
+#include "channel/channel_core.hpp"
 #include "millrace/base/deadline.hpp"
 #include "millrace/connect/link.hpp"
 

@@ -1,5 +1,5 @@
 // The rarer paths of a channel's end: finding room, closing, losing the peer.
-#include "channel_core.hpp"
+#include "channel/channel_core.hpp"
 #include "memory.hpp"
 
 #include <algorithm>
@@ -21,16 +21,42 @@ base::Status status_of(connect::PeerState peer) noexcept {
 }
 }  // namespace
 
+// A thread that sleeps owes nothing: the peer may wait for this room.
+void Channel::Core::ChannelSleeper::prepare() {
+    core_->falls_asleep = true;
+    if (core_->published != core_->reader.position()) core_->publish();
+    Sleeper::prepare();
+}
+
+// A thread that was woken looks around, as it may have been the peer's end that woke it: by the
+// socket, which tells it once.
+void Channel::Core::ChannelSleeper::retract() {
+    Sleeper::retract();
+    core_->empty_looks |= looks_between;
+}
+
+// What comes between the last look and the arming of the queue raises no event.
+end::Sleeper::Rest Channel::Core::ChannelSleeper::settle() {
+    const std::uint64_t before = core_->arrivals();
+    const Rest rest = Sleeper::settle();
+    return core_->arrivals() != before || core_->read_has_come() ? Rest::look : rest;
+}
+
+bool Channel::Core::ChannelSleeper::take_told() noexcept {
+    const std::uint64_t before = core_->arrivals() + woken();
+    core_->poll_receives();
+    return core_->arrivals() + woken() != before;
+}
+
 void Channel::Core::take_consumed(std::uint64_t word) noexcept {
     // A peer that claims to have consumed what was never sent must not open the ring.
     if (consumed.take(word, writer.position()) == ring::News::impossible) {
-        closing.distrust();
-        fail("the peer says that it consumed more than was sent");
+        distrust("the peer says that it consumed more than was sent");
     }
 }
 
 base::Status Channel::Core::post_apart(Transmission frame) noexcept {
-    return post_here(frame, counts.frame_writes);
+    return post_here(frame, figures.frame_writes());
 }
 
 base::Status Channel::Core::commit_apart_if_roomy(std::size_t size) noexcept {
@@ -51,18 +77,18 @@ base::Status Channel::Core::commit_apart_if_roomy(std::size_t size) noexcept {
 }
 
 base::Status Channel::Core::make_room(std::size_t size) noexcept {
-    if (closing.is_closing()) return base::Status::closed;
+    if (end.is_closing()) return base::Status::closed;
     show_now_and_then();
-    if (readiness == nullptr) [[likely]]
+    if (!end.has_descriptor()) [[likely]]
         return find_room(size);
     end_rest();
     const base::Status status = find_room(size);
     wants_room = status == base::Status::full;
     wanted_size = size;
     if (wants_room) {
-        if (!readiness->stays_awake(activity())) rest();
+        if (!end.stays_awake(activity())) rest();
     } else {
-        readiness->wake();
+        end.wake();
     }
     return status;
 }
@@ -74,9 +100,9 @@ base::Status Channel::Core::find_room(std::size_t size) noexcept {
     if (size > max_piece()) return base::Status::too_large;
     while (true) {
         // Twice 2 requests at most for a skip and a frame, and room for the counters'.
-        if (!stores && window.free() < 4) {
-            if (window.reap() != base::Status::ok) return lost_or_closed();
-            if (window.free() < 4) return found_full();
+        if (!stores && window().free() < 4) {
+            if (window().reap() != base::Status::ok) return lost_or_closed();
+            if (window().free() < 4) return found_full();
         }
         const std::uint64_t needed = peer_slot == 0 ? writer.needed(size) : peer_slot;
         if (needed > writer.free_bytes(reusable)) {
@@ -84,7 +110,7 @@ base::Status Channel::Core::find_room(std::size_t size) noexcept {
             if (status != base::Status::ok) return status;
         }
         if (!writer.must_skip(size)) break;
-        const base::Status status = post(writer.skip(), counts.other_writes);
+        const base::Status status = post(writer.skip(), figures.other_writes());
         if (status != base::Status::ok) return status;
     }
     room = peer_slot == 0 ? std::min(writer.free_bytes(reusable), writer.to_the_end()) : peer_slot;
@@ -93,22 +119,16 @@ base::Status Channel::Core::find_room(std::size_t size) noexcept {
 
 base::Status Channel::Core::look_for_room(std::uint64_t needed) noexcept {
     for (int attempt = 0;; ++attempt) {
-        if (window.reap() != base::Status::ok) return lost_or_closed();
-        // Of what was posted, everything is done, or what was posted at the last look.
-        const bool all_done = window.done(last_ticket);
-        if (all_done || window.done(checkpoint_ticket)) {
-            transmitted = all_done ? writer.position() : checkpoint_position;
-            checkpoint_ticket = last_ticket;
-            checkpoint_position = writer.position();
-        }
+        if (window().reap() != base::Status::ok) return lost_or_closed();
+        transmitted.look(window(), writer.position());
         take_consumed(page().credit.load());
         if (pull.poll()) take_consumed(pull.value());
         if (ended_sending != base::Status::ok) return ended_sending;
-        if (stores) transmitted = writer.position();
+        if (stores) transmitted.set(writer.position());
         // The older of the two: a place is free when it was consumed, and reusable when the
         // device is done with it, which only its completion tells.
-        reusable = writer.position() -
-                   std::max(writer.position() - consumed.value(), writer.position() - transmitted);
+        reusable = writer.position() - std::max(writer.position() - consumed.value(),
+                                                writer.position() - transmitted.position());
         if (needed <= writer.free_bytes(reusable)) return base::Status::ok;
         if (attempt != 0) return found_full();
         // Who sleeps is rung for, and would be woken by the answer to each question. Asking now and
@@ -124,24 +144,20 @@ base::Status Channel::Core::look_for_room(std::uint64_t needed) noexcept {
 }
 
 base::Status Channel::Core::found_full() noexcept {
-    ++counts.full;
+    figures.found_full();
     lacks_room = true;
-    if (link.peer() == connect::PeerState::alive) [[likely]]
+    if (link().peer() == connect::PeerState::alive) [[likely]]
         return base::Status::full;
     return lost_or_closed();
 }
 
 base::Status Channel::Core::lost_or_closed() noexcept {
     // A peer that closes takes its memory away, and what we still post fails: no surprise then.
-    const connect::PeerState peer = link.peer_now();
-    if (peer != connect::PeerState::closed) fail(cause_of_loss());
+    const connect::PeerState peer = link().peer_now();
+    if (peer != connect::PeerState::closed) fail_by_loss();
     ended_sending = status_of(peer);
     forget_room();
     return ended_sending;
-}
-
-std::string Channel::Core::cause_of_loss() const noexcept {
-    return try_text([&] { return end::cause_of_loss(link, window); });
 }
 
 void Channel::Core::become_copy() noexcept {
@@ -155,9 +171,21 @@ void Channel::Core::become_copy() noexcept {
 }
 
 void Channel::Core::fail(std::string_view why) noexcept {
-    if (why_failed.empty()) set_text(why_failed, why);
+    if (end.ended() == base::Status::ok) (void)end.fail([&] { return std::string{why}; });
     if (ended_sending == base::Status::ok) ended_sending = base::Status::peer_lost;
     forget_room();
+}
+
+void Channel::Core::distrust(std::string_view why) noexcept {
+    if (end.ended() == base::Status::ok) (void)end.distrust([&] { return std::string{why}; });
+    fail(why);
+}
+
+void Channel::Core::fail_by_loss() noexcept {
+    if (end.ended() == base::Status::ok) {
+        (void)end.fail([&] { return end::cause_of_loss(link(), window()); });
+    }
+    fail({});
 }
 
 void Channel::Core::wake_peer() noexcept {
@@ -197,7 +225,7 @@ base::Status Channel::Core::send_close() noexcept {
     if (status != base::Status::ok) return status;
     // The peer may go as soon as it has read this frame, and answers nothing more then.
     signal = end::Signal::now;
-    const base::Status posted = post(writer.commit(0, frame_close), counts.other_writes);
+    const base::Status posted = post(writer.commit(0, frame_close), figures.other_writes());
     if (posted == base::Status::ok) {
         ended_sending = base::Status::closed;
         forget_room();
@@ -209,32 +237,32 @@ base::Status Channel::Core::send_close() noexcept {
 base::Status Channel::Core::deliver() noexcept {
     if (!closed_by_us) {
         // A peer that has closed reads nothing more, and its goodbye tells how far it has read.
-        if (link.peer() != connect::PeerState::alive) return lost_or_closed();
+        if (link().peer() != connect::PeerState::alive) return lost_or_closed();
         if (const base::Status status = send_close(); status != base::Status::ok) return status;
     }
-    if (window.done(last_ticket)) return base::Status::ok;
+    if (transmitted.is_done(window())) return base::Status::ok;
     // Only the close frame's completion says that everything was delivered.
-    const bool is_broken = window.reap() != base::Status::ok;
-    if (window.done(last_ticket)) return base::Status::ok;
-    if (!is_broken && link.peer() == connect::PeerState::alive) return base::Status::full;
+    const bool is_broken = window().reap() != base::Status::ok;
+    if (transmitted.is_done(window())) return base::Status::ok;
+    if (!is_broken && link().peer() == connect::PeerState::alive) return base::Status::full;
     // What was delivered before its end has completed by now.
-    (void)window.reap();
-    return window.done(last_ticket) ? base::Status::ok : lost_or_closed();
+    (void)window().reap();
+    return transmitted.is_done(window()) ? base::Status::ok : lost_or_closed();
 }
 
 void Channel::Core::begin_to_close() noexcept {
-    if (!closing.is_closing()) forget_room();
-    (void)link.peer_now();
+    if (!end.is_closing()) forget_room();
+    (void)link().peer_now();
 }
 
 base::Status Channel::Core::note_closed(base::Status status) noexcept {
     forget_room();  // nothing new is taken
-    if (!closing.is_closed()) return status;
+    if (!end.is_closed()) return status;
     ended_sending = ended_receiving = base::Status::closed;
     note_plain();
     show();
     closed_by_us = true;
-    if (readiness != nullptr) readiness->wake();
+    end.wake();
     return status;
 }
 
@@ -245,49 +273,46 @@ std::uint64_t Channel::Core::read_position() noexcept {
 }
 
 bool Channel::Core::peer_had_all() const noexcept {
-    const std::optional<std::uint64_t> read = closing.peer_position();
+    const std::optional<std::uint64_t> read = end.peer_position();
     // Positions wrap; a peer that claims more harms nobody.
     const std::uint64_t sent = closed_by_us ? data_position : writer.position();
     return read.has_value() && static_cast<std::int64_t>(*read - sent) >= 0;
 }
 
 base::Status Channel::Core::found_none(Piece& piece) noexcept {
-    if (readiness == nullptr) [[likely]]
+    if (!end.has_descriptor()) [[likely]]
         return find_piece(piece, false);
     end_rest();
     const base::Status status = find_piece(piece, true);
     if (status == base::Status::empty) {
-        if (!readiness->stays_awake(activity())) rest();
+        if (!end.stays_awake(activity())) rest();
     } else {
-        readiness->wake();
+        end.wake();
     }
     return status;
 }
 
 void Channel::Core::end_rest() noexcept {
-    if (readiness == nullptr) return;
-    readiness->end(*sleeper);
+    if (!end.has_descriptor()) return;
+    end.end_rest();
     falls_asleep = false;
 }
 
 void Channel::Core::rest() noexcept {
     // A wait for room may look here before it sleeps by itself.
     const bool waits = std::exchange(waiting_for_room, false);
-    readiness->rest(
-        *sleeper,
-        [this] {
-            Piece piece;
-            if (find_piece(piece, true) != base::Status::empty || read_has_come()) return true;
-            if (!wants_room || find_room(wanted_size) == base::Status::full) return false;
-            // Told once: who does not want it any more is not called for it again and again.
-            wants_room = false;
-            return true;
-        },
-        connect::Readiness::until_woken);
+    end.rest([this] {
+        Piece piece;
+        if (find_piece(piece, true) != base::Status::empty || read_has_come()) return true;
+        if (!wants_room || find_room(wanted_size) == base::Status::full) return false;
+        // Told once: a program that does not want it any more is not called again and again.
+        wants_room = false;
+        return true;
+    });
     waiting_for_room = waits;
 }
 
-base::Status Channel::Core::find_piece(Piece& piece, bool look_well) noexcept {
+base::Status Channel::Core::find_piece(Piece& piece, bool is_thorough) noexcept {
     if (incoming.has_value() && incoming->empty()) poll_receives();
     if (ended_receiving != base::Status::ok) return ended_receiving;
     switch (reader.look(piece)) {
@@ -296,14 +321,14 @@ base::Status Channel::Core::find_piece(Piece& piece, bool look_well) noexcept {
             // Nobody releases a skip that was passed over, and the peer waits for its room.
             const bool has_skipped = reader.take_skipped();
             ++empty_looks;
-            if (!stores && ((empty_looks & looks_between_polls) == 0 || look_well)) {
+            if (!stores && ((empty_looks & looks_between_polls) == 0 || is_thorough)) {
                 // Who looks at memory alone makes no call of verbs, and there are devices that go
                 // on in such calls. It also tells of what failed, which look_around() goes by.
                 // When to give the processor away is for who waits to say.
                 const base::WaitsByPolicy here;
-                (void)window.reap();
+                (void)window().reap();
             }
-            if ((empty_looks & looks_between) == 0 || has_skipped || look_well) {
+            if ((empty_looks & looks_between) == 0 || has_skipped || is_thorough) {
                 return look_around(piece);
             }
             return base::Status::empty;
@@ -313,9 +338,7 @@ base::Status Channel::Core::find_piece(Piece& piece, bool look_well) noexcept {
 }
 
 ChannelStats Channel::Core::stats() const noexcept {
-    ChannelStats stats = counts;
-    stats.messages_sent = counts.pieces_sent - partial_pieces_sent;
-    stats.messages_received = counts.pieces_received - partial_pieces;
+    ChannelStats stats = figures.stats();
     stats.credit_writes = credit.posted();
     stats.credit_reads = pull.posted();
     stats.sleeps = sleeper->sleeps();
@@ -324,20 +347,10 @@ ChannelStats Channel::Core::stats() const noexcept {
     return stats;
 }
 
-void Channel::Core::show() noexcept {
-    shown_pieces = counts.pieces_sent + counts.pieces_received;
-    const ChannelStats now = stats();
-    const std::uint64_t values[] = {now.messages_sent,  now.bytes_sent,     now.messages_received,
-                                    now.bytes_received, now.pieces_sent,    now.pieces_received,
-                                    now.frame_writes,   now.other_writes,   now.credit_writes,
-                                    now.credit_reads,   now.full,           now.sleeps,
-                                    now.events_sent,    now.events_received};
-    static_assert(std::size(values) == own_figures);
-    statistics.set(values);
-}
+void Channel::Core::show() noexcept { figures.show(stats()); }
 
 base::Status Channel::Core::look_around(Piece& piece) noexcept {
-    if (shown_pieces != counts.pieces_sent + counts.pieces_received) show();
+    if (figures.has_changed()) show();
     if (published != reader.position()) {
         publish();
     } else if (bell.owes()) {
@@ -345,9 +358,9 @@ base::Status Channel::Core::look_around(Piece& piece) noexcept {
         // without a reason would wake it to do the same here: two idle ends would never sleep.
         wake_peer();
     }
-    const bool broken = window.broken() || sleeper->broken();
-    if (!broken && link.peer() == connect::PeerState::alive) return base::Status::empty;
-    const connect::PeerState peer = link.peer_now();
+    const bool broken = window().broken() || sleeper->broken();
+    if (!broken && link().peer() == connect::PeerState::alive) return base::Status::empty;
+    const connect::PeerState peer = link().peer_now();
     // What it sent before its end has landed before we learnt of the end: look once more.
     poll_receives();
     if (ended_receiving != base::Status::ok) return ended_receiving;
@@ -356,9 +369,7 @@ base::Status Channel::Core::look_around(Piece& piece) noexcept {
         case FrameReader::Look::nothing: break;
         default: return end_receiving(piece);
     }
-    if (peer != connect::PeerState::closed) {
-        fail(cause_of_loss());
-    }
+    if (peer != connect::PeerState::closed) fail_by_loss();
     ended_receiving = status_of(peer);
     note_plain();
     return ended_receiving;
@@ -368,8 +379,7 @@ base::Status Channel::Core::end_receiving(Piece& piece) noexcept {
     if (reader.look(piece) == FrameReader::Look::closed) {
         ended_receiving = base::Status::closed;
     } else {
-        closing.distrust();
-        fail("the peer wrote a frame that the protocol does not allow");
+        distrust("the peer wrote a frame that the protocol does not allow");
         ended_receiving = base::Status::peer_lost;
     }
     note_plain();
@@ -381,7 +391,7 @@ bool Channel::Core::is_news(std::uint64_t word) noexcept {
     const bool more_to_read = Progress::ahead(peer.sent, Progress::units(reader.position())) > 0;
     const bool more_room = Progress::ahead(peer.consumed, Progress::units(consumed.value())) > 0;
     // A program's own loop waits for the one and the other.
-    if (readiness != nullptr && wants_room) return more_to_read || more_room;
+    if (end.has_descriptor() && wants_room) return more_to_read || more_room;
     if (!waiting_for_room) return more_to_read;
     // Messages that wait here unread are no news to who waits for room.
     return more_room || (more_to_read && !reader.arriving());

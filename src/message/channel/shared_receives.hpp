@@ -16,7 +16,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "incoming.hpp"
+#include "channel/incoming.hpp"
 #include "millrace/connect/link.hpp"
 #include "millrace/message/channel.hpp"
 #include "millrace/verbs/completion_queue.hpp"

@@ -4,7 +4,6 @@
 
 #include <infiniband/verbs.h>
 
-#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -15,18 +14,18 @@
 #include <string>
 #include <vector>
 
-#include "channel_facts.hpp"
-#include "incoming.hpp"
-#include "lane/assembly.hpp"
+#include "assembly.hpp"
+#include "channel/channel_facts.hpp"
+#include "channel/channel_figures.hpp"
+#include "channel/incoming.hpp"
+#include "channel/transmitted.hpp"
 #include "millrace/base/clock.hpp"
 #include "millrace/base/detail/forks.hpp"
 #include "millrace/base/detail/full_fence.hpp"
 #include "millrace/base/detail/sole_use.hpp"
-#include "millrace/base/statistics.hpp"
 #include "millrace/base/status.hpp"
 #include "millrace/connect/link.hpp"
-#include "millrace/connect/readiness.hpp"
-#include "millrace/end/closing.hpp"
+#include "millrace/end/end.hpp"
 #include "millrace/end/send_window.hpp"
 #include "millrace/end/wake_up.hpp"
 #include "millrace/message/channel.hpp"
@@ -50,40 +49,19 @@ struct Channel::Core {
     class ChannelSleeper final : public end::Sleeper {
       public:
         ChannelSleeper(Core& core)
-            : Sleeper{core.link, core.window, core.page().wake_up, core.memory.region(),
+            : Sleeper{core.link(), core.window(), core.page().wake_up, core.memory.region(),
                       core.is_told_of_events() ? Events::told : Events::own_receives},
               core_{&core} {}
-        /// Whoever sleeps owes nothing: the peer may wait for this room.
-        void prepare() override {
-            core_->falls_asleep = true;
-            if (core_->published != core_->reader.position()) core_->publish();
-            Sleeper::prepare();
-        }
-        /// Whoever was woken looks around, as it may have been the peer's end that woke it: by the
-        /// socket, which tells it once.
-        void retract() override {
-            Sleeper::retract();
-            core_->empty_looks |= looks_between;
-        }
-
-        /// What comes between the last look and the arming of the queue raises no event.
-        Rest settle() override {
-            const std::uint64_t before = core_->arrivals();
-            const Rest rest = Sleeper::settle();
-            return core_->arrivals() != before || core_->read_has_come() ? Rest::look : rest;
-        }
+        void prepare() override;
+        void retract() override;
+        Rest settle() override;
 
       private:
         bool is_news(std::uint64_t progress) noexcept override { return core_->is_news(progress); }
         [[nodiscard]] bool awaits_room() const noexcept override {
             return core_->waiting_for_room || core_->wants_room || core_->lacks_room;
         }
-        bool take_told() noexcept override {
-            const std::uint64_t before = core_->arrivals() + woken_so_far();
-            core_->poll_receives();
-            return core_->arrivals() + woken_so_far() != before;
-        }
-        [[nodiscard]] std::uint64_t woken_so_far() const noexcept { return Sleeper::woken(); }
+        bool take_told() noexcept override;
         Core* core_;
     };
 
@@ -99,6 +77,10 @@ struct Channel::Core {
     /// Takes what the peer told. Throws Error (protocol, refused, resource_exhausted).
     void meet(const Facts& peer);
 
+    [[nodiscard]] connect::Link& link() noexcept { return end.link(); }
+    [[nodiscard]] const connect::Link& link() const noexcept { return end.link(); }
+    [[nodiscard]] end::SendWindow& window() noexcept { return end.window(); }
+    [[nodiscard]] const end::SendWindow& window() const noexcept { return end.window(); }
     [[nodiscard]] ControlPage& page() const noexcept { return *own_page; }
 
     // --- sending
@@ -109,7 +91,7 @@ struct Channel::Core {
     }
     /// The same of a piece of a message that goes this way all the same; of at most max_piece().
     [[gnu::always_inline]] base::Status reserve_piece(std::size_t size) noexcept {
-        if (frame_bytes(size) <= room && (stores || window.free() >= 4)) [[likely]]
+        if (frame_bytes(size) <= room && (stores || window().free() >= 4)) [[likely]]
             return base::Status::ok;
         return make_room(size);
     }
@@ -146,15 +128,13 @@ struct Channel::Core {
     [[gnu::always_inline]] base::Status sent(Transmission frame, std::size_t size,
                                              std::uint8_t flags) noexcept {
         room -= frame_bytes(size);
-        return count_sent(post(frame, counts.frame_writes), size, flags);
+        return count_sent(post(frame, figures.frame_writes()), size, flags);
     }
     [[gnu::always_inline]] base::Status count_sent(base::Status status, std::size_t size,
                                                    std::uint8_t flags) noexcept {
         if (status != base::Status::ok) [[unlikely]]
             return status;
-        ++counts.pieces_sent;
-        counts.bytes_sent += size;
-        if ((flags & frame_more) != 0) ++partial_pieces_sent;
+        figures.sent(size, (flags & frame_more) == 0);
         return base::Status::ok;
     }
 
@@ -193,13 +173,13 @@ struct Channel::Core {
             }
             counter += 2;
         }
-        last_ticket = window.posted();
+        transmitted.posted(window().posted());
         return status;
     }
     base::Status post_send(const Transmission& frame, std::uint64_t& counter) noexcept;
 
     base::Status post_write(const Transmission& range) noexcept {
-        return window.post(
+        return window().post(
             verbs::RoutedWrite{.route = &route,
                                .from = send_ring_address + range.offset,
                                .bytes = static_cast<std::uint32_t>(range.bytes),
@@ -217,7 +197,7 @@ struct Channel::Core {
     [[gnu::noinline]] base::Status make_room(std::size_t size) noexcept;
     /// As reserve_piece(), also for what goes although the end is closing.
     base::Status reserve_last(std::size_t size) noexcept {
-        return closing.is_closing() ? find_room(size) : reserve_piece(size);
+        return end.is_closing() ? find_room(size) : reserve_piece(size);
     }
     [[nodiscard]] base::Status too_long() const noexcept {
         return ended_sending == base::Status::ok ? base::Status::too_large : ended_sending;
@@ -236,15 +216,15 @@ struct Channel::Core {
     base::Status deliver() noexcept;
     /// How far the peer's messages were read here, which goes with the goodbye.
     [[nodiscard]] std::uint64_t read_position() noexcept;
-    void say_goodbye() noexcept { closing.say_goodbye(read_position()); }
+    void say_goodbye() noexcept { end.say_goodbye(read_position()); }
     /// True if the peer said goodbye, and had read every message of ours by then.
     [[nodiscard]] bool peer_had_all() const noexcept;
-    /// close() without waiting, as end::Closing's.
+    /// close() without waiting, as end::End's.
     template <class Deliver, class PeerHadAll>
     base::Status try_close(Deliver&& try_to_deliver, PeerHadAll&& had_all) noexcept {
         begin_to_close();
         return note_closed(
-            closing.try_close(try_to_deliver, had_all, [this] { return read_position(); }));
+            end.try_close(try_to_deliver, had_all, [this] { return read_position(); }));
     }
     void begin_to_close() noexcept;
     /// After an attempt, which has come to `status`.
@@ -303,14 +283,14 @@ struct Channel::Core {
         return true;
     }
     [[gnu::noinline]] base::Status found_none(Piece& piece) noexcept;
-    base::Status find_piece(Piece& piece, bool look_well) noexcept;
+    base::Status find_piece(Piece& piece, bool is_thorough) noexcept;
 
     /// For who READs the peer's memory through this end's window: the first of its READs that is
     /// not taken is complete. Whoever sleeps is woken by it.
     [[nodiscard]] bool read_has_come() noexcept {
         return awaited_read != 0 &&
-               (window.done(awaited_read) ||
-                (window.reap() == base::Status::ok && window.done(awaited_read)));
+               (window().done(awaited_read) ||
+                (window().reap() == base::Status::ok && window().done(awaited_read)));
     }
 
     // --- sleeping elsewhere
@@ -320,9 +300,7 @@ struct Channel::Core {
     [[gnu::cold]] void rest() noexcept;
     void end_rest() noexcept;
     /// Nothing was sent, or wanted to be, and nothing received.
-    [[nodiscard]] bool is_unused() const noexcept {
-        return counts.pieces_sent + counts.pieces_received + counts.full == 0;
-    }
+    [[nodiscard]] bool is_unused() const noexcept { return figures.is_unused(); }
     /// Another number, once something was sent or received.
     [[nodiscard]] std::uint64_t activity() const noexcept {
         return writer.position() + reader.position();
@@ -331,7 +309,7 @@ struct Channel::Core {
     /// `bytes`: of payload.
     void release(std::size_t bytes, bool last) noexcept {
         reader.release();
-        if (!last) ++partial_pieces;
+        if (!last) figures.received_part();
         if (released(bytes)) [[unlikely]]
             (void)tell_peer();
     }
@@ -339,8 +317,7 @@ struct Channel::Core {
     /// is likely to say soon how far it has read in a message of its own (say_position).
     [[nodiscard, gnu::always_inline]] bool released(std::size_t bytes,
                                                     std::uint64_t steps = 1) noexcept {
-        ++counts.pieces_received;
-        counts.bytes_received += bytes;
+        figures.received(bytes);
         const std::uint64_t position = reader.position();
         ControlPage& own = *own_page;
         own.consumed.store(ring::PositionWord::pack(position));
@@ -413,18 +390,20 @@ struct Channel::Core {
     bool is_news(std::uint64_t word) noexcept;
     /// In a child made by fork: nothing more is sent, and nothing is found.
     void become_copy() noexcept;
+    /// Nothing more is sent. The first reason is the one that failure() tells.
     void fail(std::string_view why) noexcept;
-    [[nodiscard]] std::string cause_of_loss() const noexcept;
-    [[nodiscard]] std::string failure() const {
-        return window.is_copy() ? window.failure() : why_failed;
-    }
+    /// The same, as the peer broke the protocol.
+    void distrust(std::string_view why) noexcept;
+    /// The same, as a request or the peer itself says.
+    void fail_by_loss() noexcept;
+    [[nodiscard]] std::string failure() const { return end.failure(); }
     [[nodiscard]] ChannelStats stats() const noexcept;
     [[nodiscard]] std::string explain() const;
     /// Brings the statistics page up to date. Called when there is nothing to do, now and then
     /// else.
     void show() noexcept;
     void show_now_and_then() noexcept {
-        if (counts.pieces_sent + counts.pieces_received - shown_pieces >= 4096) show();
+        if (figures.is_due()) show();
     }
 
     // In the order in which they may go: the queue pair before the memory that its requests name.
@@ -435,11 +414,8 @@ struct Channel::Core {
     verbs::RegisteredBuffer memory;  ///< the ring, or slots, to receive into; then the ControlPage
     verbs::RegisteredBuffer send_ring;       ///< none where frames are laid in the peer's ring
     std::shared_ptr<std::byte> peer_memory;  ///< … which is mapped here then
-    connect::Link link;
-    end::SendWindow window;
-    end::Closing closing{link, window};
+    end::End end;
     std::optional<ChannelSleeper> sleeper;
-    std::unique_ptr<connect::Readiness> readiness;  ///< if a descriptor was asked for
 
     // What each message asks for lies together, in few cache lines. One thread uses all of it, so
     // nothing here needs a line of its own.
@@ -463,16 +439,10 @@ struct Channel::Core {
     std::uint64_t told = 0;         ///< … that `credit` did
     std::uint64_t empty_looks = 0;
     std::uint64_t quiet_looks = looks_between;  ///< between two that do more than that
-    /// What this end counts by itself; stats() adds what its parts count.
-    ChannelStats counts;
-    std::uint64_t partial_pieces = 0;  ///< received, and not the last of their message
-    std::uint64_t partial_pieces_sent = 0;
+    ChannelFigures figures;
 
     // Sending.
-    std::uint64_t transmitted = 0;  ///< everything before it was completed by the device
-    std::uint64_t last_ticket = 0;  ///< of the last WRITE of a frame
-    std::uint64_t checkpoint_ticket = 0;
-    std::uint64_t checkpoint_position = 0;
+    Transmitted transmitted;
     std::uint64_t send_ring_address = 0;
     std::uint32_t max_inline = 0;
     end::Signal signal = end::Signal::when_due;  ///< of what carries frames
@@ -510,41 +480,18 @@ struct Channel::Core {
     bool is_told = false;          ///< something has come that the server has not looked at
     std::uint64_t credit_due = 0;  ///< the peer is told of so many at a time
     end::CounterPush credit;
-    std::uint64_t current_at = 0;     ///< where it is what look() found last
-    std::uint64_t current_bytes = 0;  ///< … of its payload
-    bool current_is_last = true;      ///< … and it is the last piece of its message
-    std::uint64_t published = 0;      ///< position that a sleeping peer was certainly told of
-    base::SoleUse use;                ///< by a wait or close that is under way
+    /// What look() found last.
+    struct Current {
+        std::uint64_t at = 0;
+        std::uint64_t bytes = 0;  ///< of its payload
+        bool is_last = true;      ///< it is the last piece of its message
+    } current;
+    std::uint64_t published = 0;  ///< position that a sleeping peer was certainly told of
+    base::SoleUse use;            ///< by a wait or close that is under way
     Assembly assembled{options.max_message_bytes};
     bool assembled_whole = false;  ///< it is handed out, or about to be
 
-    std::string why_failed;
-    std::uint64_t shown_pieces = 0;                 ///< sent and received, at the last show()
-    static constexpr std::size_t own_figures = 14;  ///< of its page
-    base::StatisticsPage statistics;
     base::ForkWatch fork_watch{*this};
 };
-
-/// Sends a message that is longer than a piece may be: `claim(size, room)`, `commit(size, flags)`.
-template <class Claim, class Commit>
-base::Status send_in_pieces(const Channel::Core& core, std::span<const std::byte> message,
-                            Claim&& claim, Commit&& commit) {
-    // Of an eighth of the ring: the receiver takes one while the next ones travel.
-    const std::size_t piece = frame_bytes(core.writer.size() / 8) - 2 * word_bytes;
-    std::uint8_t flags = frame_more;
-    while (!message.empty()) {
-        const std::size_t length = std::min(piece, message.size());
-        if (length == message.size()) flags &= static_cast<std::uint8_t>(~frame_more);
-        std::span<std::byte> room;
-        base::Status status = claim(length, room);
-        if (status != base::Status::ok) return status;
-        std::memcpy(room.data(), message.data(), length);
-        status = commit(length, flags);
-        if (status != base::Status::ok) return status;
-        message = message.subspan(length);
-        flags |= frame_continues;
-    }
-    return base::Status::ok;
-}
 
 }  // namespace millrace::message

@@ -10,7 +10,8 @@
 #include <cstring>
 #include <utility>
 
-#include "channel_core.hpp"
+#include "channel/channel_core.hpp"
+#include "channel/pieces.hpp"
 #include "millrace/base/detail/system_calls.hpp"
 #include "millrace/base/detail/turn.hpp"
 #include "millrace/base/detail/uncancelled.hpp"

@@ -7,7 +7,8 @@
 
 #include <fmt/format.h>
 
-#include "channel_core.hpp"
+#include "channel/channel_core.hpp"
+#include "channel/pieces.hpp"
 
 namespace millrace::message {
 
@@ -27,9 +28,7 @@ constexpr std::size_t longest_kept = std::size_t{1} << 20;
 template <class IsOver>
 base::Status wait_alone(Channel::Core& core, const base::Deadline& deadline, IsOver&& is_over) {
     core.end_rest();
-    const connect::HeldReadiness held{core.readiness};
-    const base::Status waited =
-        base::wait_until(is_over, deadline, core.options.wait, *core.sleeper);
+    const base::Status waited = core.end.wait(is_over, deadline, core.options.wait);
     core.falls_asleep = false;
     return waited;
 }
@@ -49,7 +48,7 @@ base::Status wait_alone_for(Channel::Core& core, base::Status again, const base:
 /// as long as these are enough.
 template <class Attempt>
 base::Status wait_in_quiet(Channel::Core& core, const base::Deadline& deadline, Attempt&& attempt) {
-    const base::SoleCall call{core.use, "wait in a channel", core.link.peer_name()};
+    const base::SoleCall call{core.use, "wait in a channel", core.link().peer_name()};
     return wait_alone_for(core, base::Status::empty, deadline,
                           [&] { return core.stays_quiet() ? base::Status::empty : attempt(); });
 }
@@ -59,7 +58,7 @@ template <class Attempt>
 base::Status wait_for_room(Channel::Core& core, const base::Deadline& deadline, Attempt&& attempt) {
     base::Status status = attempt();
     if (status != base::Status::full) return status;
-    const base::SoleCall call{core.use, "wait in a channel", core.link.peer_name()};
+    const base::SoleCall call{core.use, "wait in a channel", core.link().peer_name()};
     core.waiting_for_room = true;
     status = wait_alone_for(core, base::Status::full, deadline, attempt);
     core.waiting_for_room = false;
@@ -88,8 +87,8 @@ Channel& Channel::operator=(Channel&&) noexcept = default;
 Channel::~Channel() = default;
 
 std::size_t Channel::max_piece() const noexcept { return core_->writer.max_length(); }
-connect::Link& Channel::link() noexcept { return core_->link; }
-const std::string& Channel::peer() const noexcept { return core_->link.peer_name(); }
+connect::Link& Channel::link() noexcept { return core_->link(); }
+const std::string& Channel::peer() const noexcept { return core_->link().peer_name(); }
 std::string Channel::failure() const { return core_->failure(); }
 
 // --- sending
@@ -130,32 +129,28 @@ base::Status Channel::send(std::span<const std::byte> message, const base::Deadl
 }
 
 base::Status Channel::finish(const base::Deadline& deadline) {
-    const base::SoleCall call{core_->use, "finish a channel", core_->link.peer_name()};
+    const base::SoleCall call{core_->use, "finish a channel", core_->link().peer_name()};
     return finish_alone(*core_, deadline);
 }
 
 base::Status Channel::close(const base::Deadline& deadline) {
     Core& core = *core_;
-    const base::SoleCall call{core.use, "close a channel", core.link.peer_name()};
-    const auto by_sleeper = [&](auto& is_over) {
-        core.waiting_for_room = true;
-        const base::Status waited = wait_alone(core, deadline, is_over);
-        core.waiting_for_room = core.wants_room = false;
-        return waited;
-    };
+    const base::SoleCall call{core.use, "close a channel", core.link().peer_name()};
+    core.end_rest();
     core.begin_to_close();
-    return core.note_closed(core.closing.close(
-        [&] { return core.deliver(); }, [&] { return core.peer_had_all(); },
-        [&] { return core.read_position(); }, by_sleeper, deadline, core.options.wait));
+    core.waiting_for_room = true;
+    const base::Status status =
+        core.end.close([&] { return core.deliver(); }, [&] { return core.peer_had_all(); },
+                       [&] { return core.read_position(); }, deadline, core.options.wait);
+    core.waiting_for_room = core.wants_room = core.falls_asleep = false;
+    return core.note_closed(status);
 }
 
 // --- receiving
 
 base::Status Channel::look(Piece& piece) noexcept {
     const base::Status status = core_->look(piece);
-    core_->current_at = core_->reader.position();
-    core_->current_bytes = piece.payload.size();
-    core_->current_is_last = piece.last;
+    core_->current = {core_->reader.position(), piece.payload.size(), piece.last};
     return status;
 }
 
@@ -206,7 +201,7 @@ base::Status Channel::look_whole(Piece& piece, const base::Deadline& deadline) {
 }
 
 void Channel::release() {
-    if (core_->current_at != core_->reader.position() && !core_->assembled_whole) [[unlikely]]
+    if (core_->current.at != core_->reader.position() && !core_->assembled_whole) [[unlikely]]
         detail::refuse_nested_use("give back a message that was read in place", peer());
     release_current();
 }
@@ -218,7 +213,7 @@ void Channel::release_current() noexcept {
         core_->assembled.clear(longest_kept);
         return;
     }
-    core_->release(core_->current_bytes, core_->current_is_last);
+    core_->release(core_->current.bytes, core_->current.is_last);
 }
 
 base::Status Channel::receive(std::vector<std::byte>& into, const base::Deadline& deadline) {
@@ -281,14 +276,7 @@ base::Status Channel::receive(std::span<std::byte> into, std::size_t& size,
 
 // --- facts
 
-int Channel::descriptor() {
-    Core& core = *core_;
-    if (core.readiness == nullptr) {
-        core.readiness =
-            std::make_unique<connect::Readiness>(core.link.news(), core.options.wait.spin);
-    }
-    return core.readiness->descriptor();
-}
+int Channel::descriptor() { return core_->end.descriptor(core_->options.wait.spin); }
 
 void Channel::fall_asleep() {
     (void)descriptor();
@@ -333,7 +321,7 @@ std::string Channel::Core::explain() const {
         "{}\nmessage channel: {}, {} to send into; messages of up to {} bytes travel in one piece; "
         "the peer is told of {} consumed bytes at a time and can ask\ncarrier: {}, because {}; "
         "{}",
-        core.link.explain(), receives, core.writer.size(), core.max_piece(), core.credit_due,
+        core.link().explain(), receives, core.writer.size(), core.max_piece(), core.credit_due,
         core.stores ? "store" : "post", core.carrier.reason(), how);
 }
 

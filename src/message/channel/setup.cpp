@@ -10,7 +10,9 @@
 
 #include <fmt/format.h>
 
-#include "channel_core.hpp"
+#include "channel/channel_core.hpp"
+#include "channel/setup.hpp"
+#include "channel/shared_receives.hpp"
 #include "lane/packet_setup.hpp"
 #include "millrace/base/detail/random.hpp"
 #include "millrace/base/error.hpp"
@@ -18,8 +20,6 @@
 #include "millrace/connect/facts.hpp"
 #include "millrace/end/far_fence.hpp"
 #include "millrace/ring/detail/first_position.hpp"
-#include "setup.hpp"
-#include "shared_receives.hpp"
 
 namespace millrace::message {
 
@@ -96,8 +96,8 @@ std::unique_ptr<Channel::Core> set_up(connect::Link link, const ChannelOptions& 
                                       const base::Deadline& deadline, const Ways& ways) {
     auto core = std::make_unique<Channel::Core>(std::move(link), options, ways);
     const Facts mine = core->facts();
-    const auto theirs = core->link.exchange(connect::bytes_of(mine), deadline);
-    core->meet(connect::facts_in<Facts>(theirs, setting_up_a_channel, core->link.peer_name()));
+    const auto theirs = core->link().exchange(connect::bytes_of(mine), deadline);
+    core->meet(connect::facts_in<Facts>(theirs, setting_up_a_channel, core->link().peer_name()));
     return core;
 }
 
@@ -115,11 +115,11 @@ std::unique_ptr<Channel::Core> set_up_accepted(connect::Link link, const Channel
     auto core = std::make_unique<Channel::Core>(std::move(link), options, ways);
     if (facts.ring_bytes <= options.max_peer_ring_bytes &&
         (ways.sends == Transfer::send ||
-         !ring::PeerMemory::behind(core->link, options.carrier, {}).stores())) {
-        core->link.reserve(facts.ring_bytes);  // for the copy to send from, see meet()
+         !ring::PeerMemory::behind(core->link(), options.carrier, {}).stores())) {
+        core->link().reserve(facts.ring_bytes);  // for the copy to send from, see meet()
     }
     const Facts mine = core->facts();
-    core->link.say(connect::bytes_of(mine));
+    core->link().say(connect::bytes_of(mine));
     core->meet(facts);
     return core;
 }
@@ -137,14 +137,14 @@ namespace {
     return slot * receives_for(options.ring_bytes, slot);
 }
 
-/// As Core::show sets them.
+/// As ChannelFigures::show sets them.
 constexpr base::Figure figures_of_channels[] = {
     {"messages sent"},  {"bytes sent"},     {"messages received"},
     {"bytes received"}, {"pieces sent"},    {"pieces received"},
     {"frame writes"},   {"other writes"},   {"credit writes"},
     {"credit reads"},   {"full"},           {"sleeps"},
     {"events sent"},    {"events received"}};
-static_assert(std::size(figures_of_channels) == Channel::Core::own_figures);
+static_assert(std::size(figures_of_channels) == ChannelFigures::figures);
 
 [[nodiscard]] std::string title_of(const std::string& name) {
     std::string title = name.empty() ? "message channel" : "message channel " + name;
@@ -180,21 +180,22 @@ Channel::Core::Core(connect::Link connected, const ChannelOptions& chosen, const
       receive_bytes{bytes_to_receive(chosen, chosen_ways)},
       memory{connected.allocate_packed(receive_bytes + sizeof(ControlPage),
                                        verbs::Access::remote_write | verbs::Access::remote_read)},
-      link{std::move(connected)},
-      window{link},
-      statistics{title_of(chosen.name), figures_of_channels} {
+      end{std::move(connected)},
+      figures{title_of(chosen.name), figures_of_channels} {
     own_page = new (memory.data() + receive_bytes) ControlPage{};
     sleeper.emplace(*this);
+    end.sleep_by(*sleeper);
     // The peer may push credit as soon as it knows our address: the beginning is stored before.
-    transmitted = reusable = checkpoint_position = first_position;
+    transmitted.begin(first_position);
+    reusable = first_position;
     consumed = ring::PeerPosition{first_position};
     page().credit.store(ring::PositionWord::pack(first_position));
     if (ways.sends == Transfer::send) {
         posting = Posting::send;
-    } else if (!link.writes_in_order()) {
+    } else if (!link().writes_in_order()) {
         posting = Posting::two_writes;
     }
-    if (options.posting.inlines) max_inline = link.queue_pair().capacity().max_inline_data;
+    if (options.posting.inlines) max_inline = link().queue_pair().capacity().max_inline_data;
     if (!options.posting.signals_selectively) signal = end::Signal::now;
     secret = base::random_bits();
     if (is_told_of_events()) post_receives();
@@ -208,14 +209,14 @@ void Channel::Core::post_receives() {
         if (ways.shared != nullptr) {
             incoming.emplace(*ways.shared, ways.shared->slots(), credits);
         } else {
-            incoming.emplace(link.queue_pair(),
+            incoming.emplace(link().queue_pair(),
                              Slots{.begin = memory.data(),
                                    .slot_bytes = ways.slot_bytes,
                                    .count = credits + Incoming::beside,
                                    .key = memory.slice(0, ways.slot_bytes).lkey});
             if (!incoming->post_all()) {
                 throw base::Error{base::ErrorCode::verbs, "post the receives of messages",
-                                  fmt::format("queue pair {}", link.queue_pair().number()),
+                                  fmt::format("queue pair {}", link().queue_pair().number()),
                                   "the queue pair refused a receive",
                                   "ask for a smaller ring (ring_bytes)"};
             }
@@ -228,7 +229,7 @@ Channel::Core::~Core() {
     if (ways.shared == nullptr) return;
     // What has completed is told to who is here still; what this end holds is posted again.
     ways.shared->poll();
-    link.queue_pair().fail();
+    link().queue_pair().fail();
     ways.shared->poll();
     ways.shared->remove(*this);
     for (; incoming.has_value() && !incoming->empty(); incoming->pop()) {
@@ -242,7 +243,7 @@ bool Channel::Core::leaves_fences() noexcept {
     constexpr std::chrono::microseconds at_once{5};
     const bool sleeps_at_once =
         options.wait.sleep && options.wait.spin < at_once && options.wait.yield < at_once;
-    return !sleeps_at_once && end::can_make_far_fences(link);
+    return !sleeps_at_once && end::can_make_far_fences(link());
 }
 
 Facts Channel::Core::facts() {
@@ -265,7 +266,7 @@ Facts Channel::Core::facts() {
 void Channel::Core::meet(const Facts& peer) {
     if (!valid_ring(peer.ring_bytes) || peer.first_position % frame_alignment != 0) {
         throw base::Error{base::ErrorCode::protocol, "set up a message channel",
-                          fmt::format("peer {}", link.peer_name()),
+                          fmt::format("peer {}", link().peer_name()),
                           fmt::format("it offers a ring of {} bytes beginning at position {}",
                                       peer.ring_bytes, peer.first_position),
                           "use the same build of millrace on both sides"};
@@ -273,14 +274,14 @@ void Channel::Core::meet(const Facts& peer) {
     if (peer.ring_bytes > options.max_peer_ring_bytes) {
         throw base::Error{
             base::ErrorCode::refused, "set up a message channel",
-            fmt::format("peer {}", link.peer_name()),
+            fmt::format("peer {}", link().peer_name()),
             fmt::format("it offers a ring of {} bytes, and a copy of at most {} is allowed here",
                         peer.ring_bytes, options.max_peer_ring_bytes),
             "make its ring smaller (ring_bytes), or allow more (max_peer_ring_bytes)"};
     }
     if (options.ring_bytes > peer.max_peer_ring_bytes) {
         throw base::Error{base::ErrorCode::refused, "set up a message channel",
-                          fmt::format("peer {}", link.peer_name()),
+                          fmt::format("peer {}", link().peer_name()),
                           fmt::format("it takes a ring of at most {} bytes, and this side's has {}",
                                       peer.max_peer_ring_bytes, options.ring_bytes),
                           "make this side's ring smaller (ring_bytes), or let the peer allow more "
@@ -291,12 +292,12 @@ void Channel::Core::meet(const Facts& peer) {
         (ways.sends == Transfer::send &&
          (!valid_ring(peer.slot_bytes) || peer.slot_bytes > peer.ring_bytes))) {
         throw base::Error{base::ErrorCode::protocol, "set up a message channel",
-                          fmt::format("peer {}", link.peer_name()),
+                          fmt::format("peer {}", link().peer_name()),
                           "it goes by other ways than were asked for, or by slots that cannot be",
                           "use the same build of millrace on both sides"};
     }
     peer_ring = {peer.ring_address, peer.ring_rkey};
-    carrier = ring::PeerMemory::behind(link, options.carrier, {});
+    carrier = ring::PeerMemory::behind(link(), options.carrier, {});
     if (ways.sends == Transfer::write) {
         peer_memory = carrier.map(peer_ring, peer.ring_bytes);
     } else {
@@ -306,7 +307,7 @@ void Channel::Core::meet(const Facts& peer) {
     if (!stores) quiet_looks = looks_between_polls;
     std::byte* laid_at = peer_memory.get();
     if (!stores) {
-        send_ring = link.allocate(peer.ring_bytes, verbs::Access::none);
+        send_ring = link().allocate(peer.ring_bytes, verbs::Access::none);
         const ibv_sge whole = send_ring.slice(0, peer.ring_bytes);
         send_ring_address = whole.addr;
         send_ring_key = whole.lkey;
@@ -322,13 +323,13 @@ void Channel::Core::meet(const Facts& peer) {
     const bool far_fences = peer.far_fences != 0 && leaves_fences();
     fences_here = !far_fences;
     sleeper->connect_to(peer_page + offsetof(ControlPage, wake_up), far_fences);
-    bell = end::Bell{window, page().wake_up, peer_page, far_fences};
+    bell = end::Bell{window(), page().wake_up, peer_page, far_fences};
     page().wake_up.progress.store(Progress::pack(writer.position(), reader.position()));
     sent_half = Progress::pack(writer.position(), 0);
     // The peer READs `consumed` only when it has filled our ring, so after this exchange: it could
     // not know our position before, and a zero is no whole position.
     page().consumed.store(ring::PositionWord::pack(reader.position()));
-    credit = end::CounterPush{window, peer_page + offsetof(ControlPage, credit),
+    credit = end::CounterPush{window(), peer_page + offsetof(ControlPage, credit),
                               ring::PositionWord::pack(peer.first_position)};
     credit.store_to(carrier.word(peer_page + offsetof(ControlPage, credit)));
     credited = told = peer.first_position;
@@ -336,7 +337,7 @@ void Channel::Core::meet(const Facts& peer) {
     credit_step = incoming.has_value() ? 0 : credit_due;
     has_ring = !incoming.has_value();
     pull = end::CounterPull{
-        window, peer_page + offsetof(ControlPage, consumed),
+        window(), peer_page + offsetof(ControlPage, consumed),
         memory.slice(receive_bytes + offsetof(ControlPage, landing), sizeof(std::uint64_t))};
     pull.load_from(carrier.word(peer_page + offsetof(ControlPage, consumed)));
 }
@@ -381,11 +382,11 @@ Connector::~Connector() = default;
 void Connector::begin(connect::Link link) {
     core_ = std::make_unique<Channel::Core>(std::move(link), options_);
     const Facts mine = core_->facts();
-    core_->link.say(connect::bytes_of(mine));
+    core_->link().say(connect::bytes_of(mine));
 }
 
 Channel Connector::finish(std::span<const std::byte> theirs) {
-    core_->meet(connect::facts_in<Facts>(theirs, setting_up_a_channel, core_->link.peer_name()));
+    core_->meet(connect::facts_in<Facts>(theirs, setting_up_a_channel, core_->link().peer_name()));
     return Channel{std::move(core_)};
 }
 
@@ -395,14 +396,14 @@ std::optional<Channel> Connector::try_connect() {
         if (!link.has_value()) return std::nullopt;
         begin(std::move(*link));
     }
-    const auto theirs = core_->link.heard();
+    const auto theirs = core_->link().heard();
     if (!theirs.has_value()) return std::nullopt;
     return finish(*theirs);
 }
 
 Channel Connector::wait(const base::Deadline& deadline) {
     if (core_ == nullptr) begin(connector_.wait(deadline));
-    return finish(core_->link.hear(deadline));
+    return finish(core_->link().hear(deadline));
 }
 
 Channel connect(const connect::Address& address, ChannelOptions options,

@@ -1,9 +1,9 @@
 // SharedReceives, see the header.
-#include "shared_receives.hpp"
+#include "channel/shared_receives.hpp"
 
 #include <fmt/format.h>
 
-#include "channel_core.hpp"
+#include "channel/channel_core.hpp"
 #include "each_completion.hpp"
 #include "millrace/base/error.hpp"
 
@@ -33,11 +33,11 @@ SharedReceives::SharedReceives(connect::Endpoint& endpoint, std::uint32_t slots,
 void SharedReceives::add(Channel::Core& core) {
     told_.reserve(ends_.size() + 1);
     given_.reserve(ends_.size() + 1);
-    ends_.emplace(core.link.queue_pair().number(), &core);
+    ends_.emplace(core.link().queue_pair().number(), &core);
 }
 
 void SharedReceives::remove(Channel::Core& core) noexcept {
-    ends_.erase(core.link.queue_pair().number());
+    ends_.erase(core.link().queue_pair().number());
     std::erase(told_, &core);
 }
 

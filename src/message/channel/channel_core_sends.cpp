@@ -1,8 +1,8 @@
 // What an end of a channel does otherwise where messages go by SEND; incoming.hpp has the protocol.
 
-#include "channel_core.hpp"
+#include "channel/channel_core.hpp"
+#include "channel/shared_receives.hpp"
 #include "each_completion.hpp"
-#include "shared_receives.hpp"
 
 namespace millrace::message {
 
@@ -16,17 +16,17 @@ base::Status Channel::Core::post_send(const Transmission& frame, std::uint64_t& 
     // READ would leave a completion.
     const bool is_last = writer.free_bytes(reusable) < peer_slot;
     ++counter;
-    return window.post(
+    return window().post(
         verbs::Send{.from = {&slice, 1},
                     .flags = is_inline ? verbs::SendFlags::inlined : verbs::SendFlags::none},
         is_last ? end::Signal::now : signal);
 }
 
 void Channel::Core::poll_receives() noexcept {
-    if (window.is_copy()) return;  // they are the parent's to take
+    if (window().is_copy()) return;  // they are the parent's to take
     if (ways.shared != nullptr) return ways.shared->poll();
     if (!incoming.has_value()) return;
-    if (!each_completion(link.receive_queue(),
+    if (!each_completion(link().receive_queue(),
                          [this](const verbs::Completion& completion) { take(completion); })) {
         sleeper->failed();
     }
