@@ -1,20 +1,24 @@
 /* One ring of a consumer into which several producers lay items: include/millrace/flow/
  * shared_ring.hpp, src/flow/shared_ring.cpp and shared_producer.cpp.
  *
- *   Producer  says which place it tries for, takes it by a compare-and-swap of the tail, lays its
- *             item, then the mark; goes on where the ring has moved to
+ *   Producer  says which places it tries for, takes them by a compare-and-swap of the tail, lays an
+ *             item in each, then its mark; goes on where the ring has moved to
  *   Device    executes WRITEs of items any time later (post=1)
  *   Death     kills a producer at any moment
  *   Consumer  takes items; passes over an empty place that has an owner, where nobody who lives says
  *             that it tried for it; gives up who leaves a place empty, at any moment, and moves
  *
- * Modelled: a producer that was given up goes on with what it was about, and lays its item late. A
+ * Modelled: a claim is of one place or of two (batch=2), which wrap. By stores they are filled in
+ * their order, by post in any: where the device keeps no order, or the claim wraps. Of each producer
+ * a prefix of what it sent is taken (in_order), whatever is left of a claim of its last. Nothing
+ * more is taken of who was given up; where claims are of one place, it may be, and all holds still.
+ * A producer that was given up goes on with what it was about, and lays its item late. A
  * WRITE looks whether its queue pair is there some time before its bytes arrive. By post the device's
  * compare-and-swap reads and writes in two steps, and the consumer's store of "moved" may fall
  * between. Each attempt is looked at in a step of its own.
- * Left out: batches, owners' secrets, tails that lie, sleeping (wake_up.pml), who comes later.
+ * Left out: owners' secrets, tails that lie, sleeping (wake_up.pml), who comes later.
  *
- * Settings: items (of each producer), deaths, given_up (how many at most), post.
+ * Settings: items (of each producer), deaths, given_up (how many at most), post, batch.
  */
 #include "common.pml"
 
@@ -27,6 +31,7 @@ local byte items;
 local byte most_given_up;
 local byte most_deaths;
 local bit by_post;
+local byte batch;
 hidden byte all_are_taken, item_is_its, in_order;
 
 byte tail[3];                     /* of each memory */
@@ -34,16 +39,21 @@ byte consumed[3];
 byte item_of[6], number_of[6];    /* what lies in a place; two places of each memory */
 byte mark_of[6], marked_by[6];    /* position + 1; 0: none */
 byte attempt[PRODUCERS];          /* position + 1; 0: none */
+byte attempted[PRODUCERS];        /* how many places, from there on */
 bit alive[PRODUCERS], given_up[PRODUCERS], connected[PRODUCERS], copies[PRODUCERS];
 bit swaps[PRODUCERS];             /* its compare-and-swap is between its two steps */
 bit over[PRODUCERS];              /* it has ended */
+bit forgotten[PRODUCERS];         /* nothing more is taken of it */
 bit at_device;                    /* somebody's is */
 byte told[PRODUCERS];             /* the memory that it was told of last, in its own memory */
-chan wire[PRODUCERS] = [1] of { byte, byte }; /* position, number */
+chan wire[PRODUCERS] = [2] of { byte, byte }; /* position, number */
 byte next[PRODUCERS];
 
 #define place_of(position) (position / APART * SLOTS + position % SLOTS)
 #define is_marked(position) (mark_of[place_of(position)] == position + 1)
+#define shows_item(position) (is_marked(position) && !forgotten[marked_by[place_of(position)]])
+#define tries_for(who, position) \
+    (attempt[who] <= position + 1 && position + 1 < attempt[who] + attempted[who])
 #define lives(who) (alive[who] && !given_up[who])
 
 /* A step of a producer, who may be dead by then. */
@@ -54,7 +64,7 @@ byte next[PRODUCERS];
 
 inline follow() {
     all_is_done;
-    step(attempt[me] = 0);
+    step(attempt[me] = 0; attempted[me] = 0);
     if
     :: !alive[me] || given_up[me] -> goto gone
     :: alive[me] && !given_up[me] && told[me] > memory ->
@@ -63,8 +73,22 @@ inline follow() {
     fi
 }
 
+/* One item of the claim, by stores. */
+inline store_item() {
+    step(item_of[place_of(position)] = me);
+    step(number_of[place_of(position)] = number);
+    step(marked_by[place_of(position)] = me; mark_of[place_of(position)] = position + 1)
+}
+
+inline post_item(position_of_it, number_of_it) {
+    if
+    :: !alive[me] -> goto gone
+    :: alive[me] -> wire[me]!position_of_it, number_of_it
+    fi
+}
+
 proctype Producer(byte me) {
-    byte number, position, found, memory;
+    byte number, position, found, memory, count;
     do
     :: !alive[me] -> break
     :: alive[me] && number == items -> break
@@ -75,8 +99,13 @@ proctype Producer(byte me) {
        (position < consumed[memory] + SLOTS || wrong(no_room_needed)) ->
         all_is_done;
         if
+        :: count = 1
+        :: batch == 2 && number + 2 <= items && position + 2 <= consumed[memory] + SLOTS ->
+            count = 2
+        fi;
+        if
         :: wrong(attempt_late)
-        :: else -> step(attempt[me] = position + 1)
+        :: else -> step(attempt[me] = position + 1; attempted[me] = count)
         fi;
         if
         :: by_post ->
@@ -92,7 +121,7 @@ proctype Producer(byte me) {
             fi;
             atomic {
                 if
-                :: found == position -> tail[memory] = position + 1
+                :: found == position -> tail[memory] = position + count
                 :: else
                 fi;
                 at_device = 0;
@@ -103,7 +132,7 @@ proctype Producer(byte me) {
             !by_post && alive[me] ->
             found = tail[memory];
             if
-            :: found == position -> tail[memory] = position + 1
+            :: found == position -> tail[memory] = position + count
             :: else
             fi
            }
@@ -113,20 +142,30 @@ proctype Producer(byte me) {
         :: found != MOVED && found != position -> position = found
         :: found == position ->
             if
-            :: wrong(attempt_withdrawn) -> step(attempt[me] = 0)
-            :: wrong(attempt_late) -> step(attempt[me] = position + 1)
+            :: wrong(attempt_withdrawn) -> step(attempt[me] = 0; attempted[me] = 0)
+            :: wrong(attempt_late) -> step(attempt[me] = position + 1; attempted[me] = count)
             :: else
             fi;
             if
-            :: by_post ->
-                if
-                :: !alive[me] -> goto gone
-                :: alive[me] -> wire[me]!position, number
-                fi
+            :: by_post && count == 1 -> post_item(position, number)
+            :: by_post && count == 2 ->
+                post_item(position, number);
+                post_item(position + 1, number + 1)
+            :: by_post && count == 2 ->
+                post_item(position + 1, number + 1);
+                post_item(position, number)
             :: !by_post && !wrong(mark_first) ->
-                step(item_of[place_of(position)] = me);
-                step(number_of[place_of(position)] = number);
-                step(marked_by[place_of(position)] = me; mark_of[place_of(position)] = position + 1)
+                store_item();
+                if
+                :: count == 1
+                :: count == 2 ->
+                    atomic {
+                        number++;
+                        position++;
+                        count = 1
+                    };
+                    store_item()
+                fi
             :: !by_post && wrong(mark_first) ->
                 atomic {
                     marked_by[place_of(position)] = me;
@@ -135,8 +174,9 @@ proctype Producer(byte me) {
                 item_of[place_of(position)] = me;
                 number_of[place_of(position)] = number
             fi;
-            number++;
-            position++
+            number = number + count;
+            position = position + count;
+            count = 0
         fi
     od;
 gone:
@@ -189,12 +229,13 @@ proctype Death() {
 /* Whoever lives and may own the place in front is waited for, or given up. */
 inline look_at_attempt() {
     if
-    :: attempt[who] == front + 1 && !alive[who] && !given_up[who] ->
+    :: tries_for(who, front) && !alive[who] && !given_up[who] ->
+        is_gone[who] = 1;
         if
         :: wrong(not_fenced)
         :: else -> connected[who] = 0; !copies[who] && !swaps[who]
         fi
-    :: attempt[who] == front + 1 && lives(who) && !wrong(lives_ignored) ->
+    :: tries_for(who, front) && lives(who) && !wrong(lives_ignored) ->
         if
         :: waits = 1
         :: times < most_given_up ->
@@ -202,6 +243,10 @@ inline look_at_attempt() {
             given_up[who] = 1;
             connected[who] = 0;
             !copies[who] && !swaps[who];
+            if
+            :: batch == 1 || wrong(given_up_heard)
+            :: else -> forgotten[who] = 1
+            fi;
             if
             :: wrong(stays_there)
             :: moving && wrong(follower_forgotten)
@@ -228,11 +273,28 @@ inline move() {
     must_move = 0
 }
 
+/* The place in front is passed over: of whoever is gone and tried for it, nothing follows. */
+inline forget_rest_of_claim() {
+    d_step {
+        if
+        :: is_gone[0] && !wrong(rest_kept) -> forgotten[0] = 1
+        :: else
+        fi;
+        if
+        :: is_gone[1] && !wrong(rest_kept) -> forgotten[1] = 1
+        :: else
+        fi;
+        is_gone[0] = 0;
+        is_gone[1] = 0
+    }
+}
+
 #define is_claimed (moving || tail[memory] > front)
 
 proctype Consumer() {
     byte front, memory, who, seen, limit, times;
     bit waits, moving, must_move;
+    bit is_gone[PRODUCERS];
 again:
     do
     :: moving && (front == limit || wrong(left_early)) ->
@@ -240,7 +302,7 @@ again:
         front = memory * APART;
         moving = 0
     :: must_move && !moving -> move()
-    :: !(moving && front == limit) && is_marked(front) ->
+    :: !(moving && front == limit) && shows_item(front) ->
         if
         :: wrong(credit_first) && !moving -> consumed[memory] = front + 1
         :: else
@@ -257,10 +319,12 @@ again:
         :: !moving -> consumed[memory] = front
         fi
     :: moving && tail[memory] != MOVED && !wrong(moved_once) -> tail[memory] = MOVED
-    :: !(moving && front == limit) && !(must_move && !moving) && !is_marked(front) && is_claimed ->
+    :: !(moving && front == limit) && !(must_move && !moving) && !shows_item(front) && is_claimed ->
         seen = (moving -> limit : (wrong(attempts_first) -> front + 1 : tail[memory]));
         waits = 0;
         who = 0;
+        is_gone[0] = 0;
+        is_gone[1] = 0;
         do
         :: who == PRODUCERS -> break
         :: who < PRODUCERS -> look_at_attempt(); who++
@@ -271,24 +335,25 @@ again:
         :: else
         fi;
         if
-        :: is_marked(front) && !wrong(no_second_look)
-        :: !is_marked(front) || wrong(no_second_look) ->
+        :: shows_item(front) && !wrong(no_second_look)
+        :: !shows_item(front) || wrong(no_second_look) ->
+            forget_rest_of_claim();
             front++;
             if
             :: moving
             :: !moving -> consumed[memory] = front
             fi
         fi
-    :: wrong(attempts_first) && !moving && !is_marked(front) && tail[memory] == front ->
+    :: wrong(attempts_first) && !moving && !shows_item(front) && tail[memory] == front ->
         /* It looks at the attempts, and then whether the place has an owner. */
         waits = 0;
         who = 0;
         do
         :: who == PRODUCERS -> break
-        :: who < PRODUCERS -> waits = waits || attempt[who] == front + 1; who++
+        :: who < PRODUCERS -> waits = waits || tries_for(who, front); who++
         od;
         if
-        :: !waits && tail[memory] > front && !is_marked(front) ->
+        :: !waits && tail[memory] > front && !shows_item(front) ->
             front++;
             consumed[memory] = front
         :: else
@@ -297,7 +362,7 @@ again:
         :: over[0] && over[1] && !is_claimed -> break
         :: else
         fi
-    :: over[0] && over[1] && !is_marked(front) && !is_claimed -> break
+    :: over[0] && over[1] && !shows_item(front) && !is_claimed -> break
     od;
     /* Who lives and was not given up has lost nothing. */
     who = 0;
@@ -317,6 +382,7 @@ init {
         now.most_deaths = setting("MODEL_deaths", 1);
         now.most_given_up = setting("MODEL_given_up", 1);
         now.by_post = setting("MODEL_post", 0);
+        now.batch = setting("MODEL_batch", 1);
     }
     atomic {
         tail[1] = APART;

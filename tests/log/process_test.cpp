@@ -186,6 +186,13 @@ Kills kill_again_and_again(std::uint64_t seed, int kills, bool filters) {
     for (; made.all != kills && !is_done(); ++made.all) {
         std::this_thread::sleep_for(std::chrono::microseconds{random() % 12'000});
         const bool kills_log = random() % 2 == 0;
+        // Half of the time not before it filters, as it does unless all is done.
+        if (kills_log && filters && random() % 2 == 0) {
+            const Deadline deadline = Deadline::after(1s);
+            while (!watch.is_at_work() && !is_done() && !deadline.expired()) {
+                std::this_thread::yield();
+            }
+        }
         ChildProcess& victim = kills_log ? log : sink;
         victim.kill_and_wait();
         if (kills_log && watch.was_at_work()) ++made.while_filtering;

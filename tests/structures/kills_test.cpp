@@ -2,7 +2,7 @@
 // life of a taker has a run without a gap, and nothing twice; and whoever closes in the end was
 // heard to its last item. Many of the kills come while a filter is at work.
 //
-// MILLRACE_TEST_ROUNDS: kills of each structure (default 12, with MILLRACE_TEST_LONG 1,000).
+// MILLRACE_TEST_ROUNDS: kills of each structure (default 40, with MILLRACE_TEST_LONG 1,000).
 // MILLRACE_TEST_SEED: of them (default 1, with MILLRACE_TEST_LONG random); printed.
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -260,7 +260,7 @@ class Killing {
     }
     KillCount kill_many(const FilterWatch* watch) {
         const bool is_long = std::getenv("MILLRACE_TEST_LONG") != nullptr;
-        const std::uint64_t rounds = number_from("MILLRACE_TEST_ROUNDS", is_long ? 1000 : 12);
+        const std::uint64_t rounds = number_from("MILLRACE_TEST_ROUNDS", is_long ? 1000 : 40);
         const std::uint64_t seed =
             number_from("MILLRACE_TEST_SEED", is_long ? std::random_device{}() : 1);
         std::printf("seed %llu\n", static_cast<unsigned long long>(seed));
@@ -273,6 +273,11 @@ class Killing {
             }
             std::this_thread::sleep_for(std::chrono::microseconds{random() % 3000});
             const std::size_t victim = random() % parts_.size();
+            // Half of the time not before it filters, which it does as long as somebody takes.
+            if (parts_[victim].filters && random() % 2 == 0) {
+                const Deadline deadline = Deadline::after(1s);
+                while (!watch->is_at_work() && !deadline.expired()) std::this_thread::yield();
+            }
             EXPECT_TRUE(running_[victim].kill_and_wait().killed_by(SIGKILL))
                 << parts_[victim].name << " has ended by itself before kill " << count.kills;
             if (parts_[victim].filters && watch->was_at_work()) ++count.while_filtering;

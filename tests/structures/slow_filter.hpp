@@ -28,6 +28,7 @@ class FilterWatch {
     FilterWatch& operator=(const FilterWatch&) = delete;
     ~FilterWatch() { munmap(word_, bytes); }
 
+    [[nodiscard]] bool is_at_work() const { return word_->load() != 0; }
     /// Of a process that was killed: in the middle of its filter. Answers once for each.
     [[nodiscard]] bool was_at_work() const { return word_->exchange(0) != 0; }
     void begin() const { word_->store(1); }
@@ -47,7 +48,7 @@ struct SlowThird {
     template <class T>
     bool operator()(const T& item) const {
         if (filter_watch != nullptr) filter_watch->begin();
-        for (int i = 0; i != 2000; ++i) asm volatile("" : : : "memory");
+        for (int i = 0; i != 20'000; ++i) asm volatile("" : : : "memory");
         if (filter_watch != nullptr) filter_watch->end();
         return item.number % 3 == remainder;
     }
