@@ -29,7 +29,7 @@ using testing::UnorderedElementsAreArray;
 /// What there is at most.
 constexpr std::size_t largest_circle = 0;
 constexpr std::ptrdiff_t longest_file = 450;
-constexpr std::ptrdiff_t all_lines = 23102;  // but for wire/, which is of packets and not of memory
+constexpr std::ptrdiff_t all_lines = 23121;  // but for wire/, which is of packets and not of memory
 
 /// The rooms, each above all that it includes.
 const std::vector<std::string> rooms{

@@ -47,8 +47,6 @@ int CompletionRing::bell_of_peer() noexcept {
     return bell_.descriptor(*owner_.peer, bell_number_->load(std::memory_order_relaxed));
 }
 
-void CompletionRing::open_bell() noexcept { static_cast<void>(bell_of_peer()); }
-
 void CompletionRing::announce() noexcept {
     if (owner_.peer == nullptr) {
         NewsPage* const page = owner_.news->page.load(std::memory_order_acquire);

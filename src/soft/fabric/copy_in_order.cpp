@@ -8,8 +8,6 @@
 #if defined(MILLRACE_COPY_BY_ATOMIC_WORDS)
 #include <sanitizer/tsan_interface.h>
 
-#include <array>
-#include <bit>
 #include <cstdint>
 #else
 #include "system/lines_ahead.hpp"
@@ -21,29 +19,21 @@ namespace millrace::soft::detail {
 
 namespace {
 
-template <class Word>
-Word load_aligned(const std::byte* from) noexcept {
-    return std::atomic_ref<Word>{*reinterpret_cast<Word*>(const_cast<std::byte*>(from))}.load(
-        std::memory_order_acquire);
-}
-/// Byte by byte, where it has to be.
-template <class Word>
-Word load_any(const std::byte* from) noexcept {
-    if (reinterpret_cast<std::uintptr_t>(from) % sizeof(Word) == 0) return load_aligned<Word>(from);
-    std::array<std::uint8_t, sizeof(Word)> bytes;
-    for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = load_aligned<std::uint8_t>(from + i);
-    return std::bit_cast<Word>(bytes);
-}
-
-/// Stores words as large as the copy that programs have, so that whoever polls one synchronises
-/// with all of it.
+/// Stores words as large as the copy that programs have: who polls one synchronises with all of it.
 template <class Word>
 bool copy_if_aligned(std::byte*& to, const std::byte*& from, std::size_t& bytes) noexcept {
-    if (reinterpret_cast<std::uintptr_t>(to) % sizeof(Word) != 0 || bytes < sizeof(Word)) {
-        return false;
+    const auto is_aligned = [](auto* at) {
+        return reinterpret_cast<std::uintptr_t>(at) % sizeof(Word) == 0;
+    };
+    if (!is_aligned(to) || bytes < sizeof(Word)) return false;
+    Word word;
+    if (is_aligned(from)) {
+        auto* source = reinterpret_cast<Word*>(const_cast<std::byte*>(from));
+        word = std::atomic_ref<Word>{*source}.load(std::memory_order_acquire);
+    } else {
+        std::memcpy(&word, from, sizeof word);
     }
-    std::atomic_ref<Word>{*reinterpret_cast<Word*>(to)}.store(load_any<Word>(from),
-                                                              std::memory_order_release);
+    store_after_all<Word>(to, reinterpret_cast<const std::byte*>(&word));
     to += sizeof(Word);
     from += sizeof(Word);
     bytes -= sizeof(Word);

@@ -4,8 +4,8 @@
 
 #include <sys/types.h>
 
-#include <cstdint>
 #include <array>
+#include <cstdint>
 #include <string>
 #include <string_view>
 
