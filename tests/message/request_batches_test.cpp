@@ -399,14 +399,14 @@ TEST_P(ServersOfBatchesByRing, TellOfRoomInTheMessagesThemselves) {
     round(0);
     const std::uint64_t told_here = core.page().credit.load();
     const std::uint64_t told_there = core.credit.sent();
-    const std::uint64_t full = core.counts.full;
+    const std::uint64_t full = core.figures.stats().full;
     // Many times round both rings.
     const std::uint64_t begin = core.writer.position();
     for (std::uint64_t i = 1; i != 100; ++i) round(16 * i);
     EXPECT_GT(core.writer.position() - begin, 4 * core.writer.size());
     EXPECT_EQ(core.page().credit.load(), told_here);
     EXPECT_EQ(core.credit.sent(), told_there);
-    EXPECT_EQ(core.counts.full, full);
+    EXPECT_EQ(core.figures.stats().full, full);
     // Nor are there questions, but those whose completions tell what the device is done with.
     EXPECT_TRUE(!core.stores || core.pull.posted() == 0);
 }
