@@ -2,9 +2,7 @@
 // doors, and the servers of Debian that they are compared with.
 #pragma once
 
-#include <netinet/in.h>
 #include <poll.h>
-#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -31,8 +29,8 @@ namespace millrace::kv {
 
 inline base::Deadline in_time() { return base::Deadline::after(test::patience); }
 
-/// A connection to a Unix socket, or to a port of this host, of which nothing is hidden. What it
-/// waits for comes within `patience`, or it throws.
+/// A connection to a Unix socket, of which nothing is hidden. What it waits for comes within
+/// `patience`, or it throws.
 class DoorClient {
   public:
     explicit DoorClient(const std::string& path) : socket_{::socket(AF_UNIX, SOCK_STREAM, 0)} {
@@ -42,16 +40,6 @@ class DoorClient {
         if (::connect(socket_, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
             ::close(socket_);
             throw std::runtime_error{"nobody listens at " + path};
-        }
-    }
-    explicit DoorClient(std::uint16_t port) : socket_{::socket(AF_INET, SOCK_STREAM, 0)} {
-        sockaddr_in address{};
-        address.sin_family = AF_INET;
-        address.sin_port = htons(port);
-        address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-        if (::connect(socket_, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
-            ::close(socket_);
-            throw std::runtime_error{"nobody listens at port " + std::to_string(port)};
         }
     }
     DoorClient(DoorClient&& other) noexcept
@@ -79,11 +67,6 @@ class DoorClient {
         while (receive()) {
         }
         return std::exchange(come_, {});
-    }
-    /// That have come, and were not read.
-    [[nodiscard]] std::size_t bytes_there() const {
-        int there = 0;
-        return ::ioctl(socket_, FIONREAD, &there) == 0 ? static_cast<std::size_t>(there) : 0;
     }
     /// Something has come, or the end.
     [[nodiscard]] bool has_more(int milliseconds) const {

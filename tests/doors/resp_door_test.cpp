@@ -218,35 +218,6 @@ TEST(RespDoor, SendsLongAnswersInAPipelineToWhoReads) {
     EXPECT_EQ(serving.server().door_stats(DoorKind::resp).slow, 0U);
 }
 
-TEST(RespDoor, GoesOnWithWhoHasReadAllWhereOthersHoldTooMuch) {
-    ServerOptions options;
-    options.doors.resp = connect::Address::parse("127.0.0.1:0");
-    options.doors.max_held_bytes = longest_value;
-    DoorServing serving{options};
-    const std::uint16_t port = serving.server().door_address(DoorKind::resp)->port();
-    RawClient reader{port};
-    const std::string value(100'000, 'v');
-    ASSERT_EQ(reader.ask({"set", "k", value}), "+OK\r\n");
-    // Each holds so little that none is closed for it.
-    std::vector<RawClient> holders;
-    const std::string request = request_of({"set", "other", std::string(50'000, 'v')});
-    const std::string_view begun = std::string_view{request}.substr(0, request.size() - 10);
-    const std::uint64_t before = serving.server().door_stats(DoorKind::resp).bytes_in;
-    for (int i = 0; i < 30; ++i) {
-        holders.emplace_back(port);
-        ASSERT_TRUE(holders.back().send(begun));
-    }
-    ASSERT_TRUE(serving.counts([&](const DoorStats& now) {
-        return now.bytes_in - before == begun.size() * holders.size();
-    }));
-    // A few answers at a time go at once, and nothing is left that would have to be sent.
-    std::string gets;
-    for (int i = 0; i < 20; ++i) gets += request_of({"get", "k"});
-    ASSERT_TRUE(reader.send(gets));
-    for (int i = 0; i < 20; ++i) ASSERT_EQ(reader.answer().size(), std::size_t{100'011});
-    EXPECT_EQ(serving.server().door_stats(DoorKind::resp).greedy, 0U);
-}
-
 TEST(RespDoor, ClosesWhoHoldsMuchWhereAllHoldTooMuch) {
     ServerOptions options;
     options.doors.max_held_bytes = std::size_t{4} << 20;

@@ -5,8 +5,6 @@
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <fstream>
-#include <iterator>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -31,14 +29,6 @@ class Certificate {
         if (!said.exit.success()) throw std::runtime_error{"no certificate: " + said.text};
         ::chmod(key().c_str(), 0600);
     }
-    /// The same certificate so many times after each other: servers send what they are given.
-    [[nodiscard]] std::string repeated(int times) const {
-        std::ifstream file{certificate()};
-        const std::string once{std::istreambuf_iterator<char>{file}, {}};
-        std::ofstream many{folder_.path("many.pem")};
-        for (int i = 0; i < times; ++i) many << once;
-        return folder_.path("many.pem");
-    }
     [[nodiscard]] std::string certificate() const { return folder_.path("certificate.pem"); }
     [[nodiscard]] std::string key() const { return folder_.path("key.pem"); }
     [[nodiscard]] DoorTls files() const { return {certificate(), key()}; }
@@ -55,7 +45,6 @@ class TlsClient : public DoorClient {
         : DoorClient{path}, chunk_{chunk}, context_{SSL_CTX_new(TLS_client_method())} {
         SSL_CTX_set_max_proto_version(context_.get(), newest);
         if (newest < TLS1_2_VERSION) SSL_CTX_set_security_level(context_.get(), 0);
-        SSL_CTX_set_max_cert_list(context_.get(), 16L << 20);
         session_.reset(SSL_new(context_.get()));
         SSL_set_bio(session_.get(), BIO_new(BIO_s_mem()), BIO_new(BIO_s_mem()));
         SSL_set_connect_state(session_.get());
@@ -78,17 +67,6 @@ class TlsClient : public DoorClient {
             return false;
         }
         return flush();
-    }
-    /// What sends these, and asks the server for other keys before it.
-    std::string with_other_keys(std::string_view bytes) {
-        SSL_key_update(session_.get(), SSL_KEY_UPDATE_REQUESTED);
-        const int wrote = SSL_write(session_.get(), bytes.data(), static_cast<int>(bytes.size()));
-        return wrote <= 0 ? std::string{} : taken_from_tls();
-    }
-    /// What sends these alone.
-    std::string by_tls(std::string_view bytes) {
-        const int wrote = SSL_write(session_.get(), bytes.data(), static_cast<int>(bytes.size()));
-        return wrote <= 0 ? std::string{} : taken_from_tls();
     }
     /// So many bytes that the server sent, or fewer, if it has ended the connection.
     std::string receive_by_tls(std::size_t size) {

@@ -102,21 +102,6 @@ TEST_F(Tls, TakesHandshakesAndRequestsAByteAtATime) {
     }
 }
 
-TEST_F(Tls, GoesOnWithAHandshakeThatTheSocketDoesNotTakeAtOnce) {
-    ServerOptions options = with_tls();
-    options.doors.tls->certificate_file = own.repeated(2000);
-    DoorServing serving{options};
-    for (const int version : {TLS1_2_VERSION, TLS1_3_VERSION}) {
-        TlsClient client{serving.path(), 65536, version};
-        ASSERT_TRUE(client.send(client.hello()));
-        // The server has filled the socket, or is about to.
-        const auto deadline = in_time();
-        while (client.bytes_there() < 60'000 && !deadline.expired()) std::this_thread::yield();
-        EXPECT_GE(client.bytes_there(), 60'000U);
-        expect_served(client);
-    }
-}
-
 TEST_F(Tls, GoesOnAfterKeysWereChanged) {
     DoorServing serving{with_tls()};
     TlsClient client{serving.path()};
@@ -125,53 +110,6 @@ TEST_F(Tls, GoesOnAfterKeysWereChanged) {
         ASSERT_TRUE(client.change_keys());
         EXPECT_EQ(ask(client, {"get", "k"}, 11), "$5\r\nvalue\r\n");
     }
-}
-
-/// Asks for "k" until the socket takes no more, and reads nothing; or so many times. How many
-/// answers the socket took.
-std::size_t fill_socket(DoorServing& serving, TlsClient& client, std::size_t most) {
-    TlsClient other{serving.path()};
-    EXPECT_TRUE(other.shake_hands());
-    for (std::size_t answers = 0; answers != most; ++answers) {
-        const std::size_t before = client.bytes_there();
-        const std::uint64_t commands = serving.server().door_stats(DoorKind::resp).commands;
-        EXPECT_TRUE(client.send_by_tls("GET k\r\n"));
-        EXPECT_TRUE(
-            serving.counts([&](const DoorStats& now) { return now.commands == commands + 1; }));
-        // Who is answered after it is served after it.
-        EXPECT_TRUE(other.send_by_tls("PING\r\n"));
-        EXPECT_EQ(other.receive_by_tls(7), "+PONG\r\n");
-        if (client.bytes_there() == before) return answers;
-    }
-    return most;
-}
-
-TEST_F(Tls, LosesNothingThatHasComeWhereOtherKeysHaveToWaitForTheSocket) {
-    DoorServing serving{with_tls()};
-    TlsClient first{serving.path()};
-    ASSERT_TRUE(first.shake_hands());
-    const std::string value(10'000, 'v');
-    ASSERT_EQ(ask(first, {"set", "k", value}, 5), "+OK\r\n");
-    const std::size_t answers = fill_socket(serving, first, 1000);
-    ASSERT_LT(answers, 1000U);
-
-    // The socket of this one is full, and all of its answers are there.
-    TlsClient client{serving.path()};
-    ASSERT_TRUE(client.shake_hands());
-    ASSERT_EQ(ask(client, {"set", "k", value}, 5), "+OK\r\n");
-    ASSERT_EQ(fill_socket(serving, client, answers), answers);
-    // As much as the server reads at a time, and a request that it has read with that.
-    constexpr int many = 65536 / 8;
-    std::string requests;
-    for (int i = 1; i <= many; ++i) requests += "INCR n\r\n";
-    const std::string burst = client.with_other_keys(requests) + client.by_tls("ECHO last\r\n");
-    ASSERT_TRUE(client.send(burst));
-    std::string expected;
-    for (std::size_t i = 0; i < answers; ++i) expected += "$10000\r\n" + value + "\r\n";
-    for (int i = 1; i <= many; ++i) expected += ':' + std::to_string(i) + "\r\n";
-    expected += "$4\r\nlast\r\n";
-    ASSERT_TRUE(serving.counts([&](const DoorStats& now) { return now.commands >= many; }));
-    EXPECT_TRUE(client.receive_by_tls(expected.size()) == expected);
 }
 
 TEST_F(Tls, SkipsNothingOfALongPipelineAndOfLongAnswers) {
