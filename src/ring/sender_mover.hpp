@@ -266,4 +266,15 @@ base::Status Sender<D>::flush_moved(const base::Deadline& deadline,
     return waited != base::Status::ok ? waited : outcome;
 }
 
+template <Design D>
+    requires(check_design<D>())
+void Sender<D>::tell(const FilterNews& news) noexcept {
+    const auto lock = pause();  // the link is a mover's, too
+    try {
+        out_.end().link().say(std::as_bytes(std::span{&news, 1}));
+    } catch (const std::exception&) {
+        // It is over, and the consumer hears that; or out of memory, and it hears the totals.
+    }
+}
+
 }  // namespace millrace::ring

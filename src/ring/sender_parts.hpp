@@ -476,17 +476,6 @@ Status Sender<D>::close(const base::Deadline& deadline, const base::WaitPolicy& 
 
 template <Design D>
     requires(check_design<D>())
-void Sender<D>::tell(const FilterNews& news) noexcept {
-    const auto lock = pause();  // the link is a mover's, too
-    try {
-        out_.end().link().say(std::as_bytes(std::span{&news, 1}));
-    } catch (const std::exception&) {
-        // It is over, and the consumer hears that; or out of memory, and it hears the totals.
-    }
-}
-
-template <Design D>
-    requires(check_design<D>())
 SenderCounts Sender<D>::counts() const noexcept {
     SenderCounts counts = out_.counts();
     counts.bytes = produced_ - terms_.initial;

@@ -128,7 +128,7 @@ std::string without_fabrics(const std::string& text) {
     std::string kept;
     std::istringstream lines{text};
     for (std::string line; std::getline(lines, line);) {
-        if (!line.starts_with("fabric ")) kept += line + '\n';
+        if (line.find("fabric ") == std::string::npos) kept += line + '\n';
     }
     return kept;
 }

@@ -73,7 +73,7 @@ class Connector {
         : way_{End::role, design, End::its_items(), address, std::move(options)} {}
 
     /// The end, once it is connected, agreed on and ready for its first item; none yet. Never
-    /// blocks. Not to be called again behind the end or an Error. Throws Error as End::connect, but
+    /// blocks. Not to be called again after the end or an Error. Throws Error as End::connect, but
     /// never timed_out: a peer that says nothing is waited for until this goes.
     [[nodiscard]] std::optional<End> try_connect() {
         if (!end_.has_value()) {

@@ -209,7 +209,7 @@ inline constexpr std::size_t dumped_head_bytes = 16;
 inline constexpr std::size_t most_keys = 128;
 /// Of the items of its answer. More is not answered, whatever was asked for.
 inline constexpr std::uint32_t most_mget_bytes = std::uint32_t{1} << 20;
-/// What an item takes in the answer to an mget, besides its value.
+/// What an item takes in the answer to an mget, apart from its value.
 inline constexpr std::size_t mget_item_head_bytes = 12;
 
 /// What an mget asks for: a request's value.
@@ -248,7 +248,7 @@ inline void write(const MgetItem& item, std::byte* room) noexcept {
         std::memcpy(room + mget_item_head_bytes, item.value.data(), item.bytes);
     }
 }
-/// One item of the answer, and what follows it. None: at the end, or if it is no such answer (then
+/// One item of the answer, and what follows it. None: at the end, or if it is not such an answer (then
 /// `items` is not empty).
 [[nodiscard]] std::optional<MgetItem> next_of_mget(std::span<const std::byte>& items) noexcept;
 

@@ -79,15 +79,17 @@ struct Places {
 /// Throws Error (invalid_argument) for a capacity of zero or beyond the limit, and for fields out
 /// of range. Called before anything is connected.
 void check(const RingOptions& options, const ItemFacts& item = {}, Design design = {});
+/// Of an item's slot; 0: items are frames.
+[[nodiscard]] std::uint64_t slot_bytes(const ItemFacts& item, Design design) noexcept;
 
 /// What both ends have said of what they want, as it went over the socket.
 struct Proposals {
     std::vector<std::byte> mine;
     std::vector<std::byte> theirs;
 };
-/// Says what this end wants: the first half of an agreement, for who does not wait. The answer of
-/// the peer is the next word that the link has heard. Returns what was said. Never blocks. Throws
-/// Error: invalid_argument for `options`; and as Link::say.
+/// Says what this end wants: the first half of an agreement, for an end that does not wait. The
+/// answer of the peer is the next word that the link has heard. Returns what was said. Never
+/// blocks. Throws Error: invalid_argument for `options`; and as Link::say.
 [[nodiscard]] std::vector<std::byte> propose(connect::Link& link, Role role, Design design,
                                              const RingOptions& options, const ItemFacts& item);
 /// Agrees with the other end: waits for its proposal, unless both have proposed already; then it

@@ -1,6 +1,6 @@
 // The time between an end's last word of its setup and the other end's: an end that accepts, or
-// connects, without waiting exists already, and is empty, or full, until the other end has said where
-// its memory is. Used by Sender and Receiver.
+// connects, without waiting exists already, and is empty, or full, until the other end has said
+// where its memory is. Used by Sender and Receiver.
 #pragma once
 
 #include <chrono>
