@@ -23,6 +23,7 @@
 #include "millrace/flow/fan_out.hpp"
 #include "millrace/flow/replicate.hpp"
 #include "millrace/ring/terms.hpp"
+#include "support/failed_connect.hpp"
 #include "support/readable.hpp"
 
 namespace millrace::flow {
@@ -31,6 +32,7 @@ namespace {
 using namespace test;
 using base::ErrorCode;
 using millrace::test::becomes_readable;
+using millrace::test::code_of_failure;
 using millrace::test::is_readable;
 
 Deadline in_time() { return Deadline::after(40s); }
@@ -148,17 +150,6 @@ TEST_P(EveryDesignsConnector, GivesConsumersInTheThreadThatAccepts) {
 
 using NumberedOut = Producer<Numbered>;
 using NumberedIn = Consumer<Numbered>;
-
-ErrorCode code_of(Connector<NumberedOut>& connector, const Deadline& deadline, std::string& text) {
-    try {
-        (void)connector.wait(deadline);
-    } catch (const base::Error& error) {
-        text = error.what();
-        return error.code();
-    }
-    ADD_FAILURE() << "it connected";
-    return ErrorCode::system;
-}
 
 TEST(FlowConnector, TriesUntilSomebodyListens) {
     const connect::Address free = connect::Address::parse(unique_address());
@@ -373,24 +364,25 @@ TEST(FlowConnector, SaysHowFarItCame) {
     std::string text;
     Connector<NumberedOut> early{free, small_ring()};
     EXPECT_FALSE(early.try_connect().has_value());
-    EXPECT_EQ(code_of(early, Deadline::now(), text), ErrorCode::refused);
+    EXPECT_EQ(code_of_failure(early, Deadline::now(), text), ErrorCode::refused);
     EXPECT_THAT(text, testing::HasSubstr("nothing listens there"));
     {
         Stranger silent;
         Connector<NumberedOut> linked{silent.address(), small_ring()};
         (void)silent.meet(linked);
-        EXPECT_EQ(code_of(linked, Deadline::after(20ms), text), ErrorCode::timed_out);
+        EXPECT_EQ(code_of_failure(linked, Deadline::after(20ms), text), ErrorCode::timed_out);
         EXPECT_THAT(text, testing::HasSubstr("did not answer in time"));
     }
     Stranger half;
     Connector<NumberedOut> agreed{half.address(), small_ring()};
     (void)half.meet(agreed);
     half.agree();
-    EXPECT_EQ(code_of(agreed, Deadline::after(20ms), text), ErrorCode::timed_out);
+    EXPECT_EQ(code_of_failure(agreed, Deadline::after(20ms), text), ErrorCode::timed_out);
     EXPECT_THAT(text, testing::HasSubstr("did not say where its memory is in time"));
     base::Cancellation cancelled;
     cancelled.request();
-    EXPECT_EQ(code_of(agreed, in_time().cancelled_by(cancelled), text), ErrorCode::cancelled);
+    EXPECT_EQ(code_of_failure(agreed, in_time().cancelled_by(cancelled), text),
+              ErrorCode::cancelled);
 }
 
 TEST(FlowConnector, WaitsForAPeerThatNeverAnswersAndBlocksNobody) {

@@ -15,6 +15,7 @@
 #include "millrace/connect/hub.hpp"
 #include "millrace/message/channel.hpp"
 #include "millrace/message/coroutine.hpp"
+#include "support/failed_connect.hpp"
 #include "support/readable.hpp"
 
 namespace millrace::message {
@@ -24,6 +25,7 @@ using namespace std::chrono_literals;
 using base::Deadline;
 using base::ErrorCode;
 using base::Status;
+using test::code_of_failure;
 
 Deadline patience_to_connect() { return Deadline::after(40s); }
 
@@ -42,17 +44,6 @@ void expect_talk(Channel& near, Channel& far) {
     ASSERT_EQ(far.send(sent, patience_to_connect()), Status::ok);
     ASSERT_EQ(near.receive(received, patience_to_connect()), Status::ok);
     EXPECT_EQ(received, sent);
-}
-
-ErrorCode code_of_failure(Connector& connector, const Deadline& deadline, std::string& text) {
-    try {
-        (void)connector.wait(deadline);
-    } catch (const base::Error& error) {
-        text = error.what();
-        return error.code();
-    }
-    ADD_FAILURE() << "it connected";
-    return ErrorCode::system;
 }
 
 TEST(ChannelConnector, ConnectsInTheThreadThatAccepts) {

@@ -15,6 +15,7 @@
 #include "millrace/connect/hub.hpp"
 #include "millrace/stream/coroutine.hpp"
 #include "pair.hpp"
+#include "support/failed_connect.hpp"
 #include "support/readable.hpp"
 
 namespace millrace::stream {
@@ -23,6 +24,7 @@ namespace {
 using base::Deadline;
 using base::ErrorCode;
 using base::Status;
+using test::code_of_failure;
 using namespace std::chrono_literals;
 
 void expect_joined(Socket& near, Socket& far) {
@@ -32,17 +34,6 @@ void expect_joined(Socket& near, Socket& far) {
     ASSERT_EQ(far.read_some(into, size, patience()), Status::ok);
     EXPECT_EQ(size, 100U);
     EXPECT_TRUE(is_right(into, 0, 3));
-}
-
-ErrorCode code_of(Connector& connector, const Deadline& deadline, std::string& text) {
-    try {
-        (void)connector.wait(deadline);
-    } catch (const base::Error& error) {
-        text = error.what();
-        return error.code();
-    }
-    ADD_FAILURE() << "it connected";
-    return ErrorCode::system;
 }
 
 class StreamConnectors : public testing::TestWithParam<bool> {
@@ -130,12 +121,12 @@ TEST(StreamConnector, SaysHowFarItCame) {
     std::string text;
     Connector early{free};
     EXPECT_FALSE(early.try_connect().has_value());
-    EXPECT_EQ(code_of(early, Deadline::now(), text), ErrorCode::refused);
+    EXPECT_EQ(code_of_failure(early, Deadline::now(), text), ErrorCode::refused);
     EXPECT_THAT(text, testing::HasSubstr("nothing listens there"));
     Listener listener = Listener::listen(free);
     Connector late{free};
     EXPECT_FALSE(late.try_connect().has_value());
-    EXPECT_EQ(code_of(late, Deadline::after(2ms), text), ErrorCode::timed_out);
+    EXPECT_EQ(code_of_failure(late, Deadline::after(2ms), text), ErrorCode::timed_out);
     // A peer whose link stands, and who says nothing more.
     connect::Listener silent = connect::Listener::listen(
         unused_address(), {.service = "byte stream", .service_version = 4});
@@ -145,7 +136,7 @@ TEST(StreamConnector, SaysHowFarItCame) {
         EXPECT_FALSE(linked.try_connect().has_value());
         link = silent.try_accept();
     }
-    EXPECT_EQ(code_of(linked, Deadline::after(20ms), text), ErrorCode::timed_out);
+    EXPECT_EQ(code_of_failure(linked, Deadline::after(20ms), text), ErrorCode::timed_out);
 }
 
 TEST_P(StreamConnectors, AreToldWhyTheyAreRefused) {

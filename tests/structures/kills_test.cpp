@@ -102,6 +102,28 @@ class SourceLife {
 
 using SiftedTagged = Filtered<Tagged, SlowThird>;
 
+/// Notes what comes of one source after the other, until one has closed. `join()` gives a consumer,
+/// or throws where the source was killed in the middle of it. An exit status.
+template <class Join>
+int take_again_and_again(const std::string& path, Join&& join) {
+    const Notebook notebook{path};
+    while (true) {
+        std::optional<Consumer<Tagged>> consumer;
+        try {
+            consumer.emplace(join());
+        } catch (const base::Error&) {
+            continue;
+        }
+        Tagged item;
+        Status status;
+        while ((status = consumer->dequeue(item, soon())) == Status::ok) {
+            if (!notebook.note(item)) return 1;
+        }
+        if (status == Status::closed) return 0;
+        if (status != Status::peer_lost) return 2;
+    }
+}
+
 /// arguments: where it listens; the watch; the file that ends it.
 MILLRACE_CHILD(killed_replicator) {
     const FilterWatch watch{arguments.at(1)};
@@ -124,24 +146,11 @@ MILLRACE_CHILD(killed_replicator) {
 }
 /// arguments: where the source listens; its notebook; the filter's remainder.
 MILLRACE_CHILD(taker_of_replicator) {
-    const Notebook notebook{arguments.at(1)};
     Options options = small(16);
     options.filter = SlowThird{std::stoull(arguments.at(2))};
-    while (true) {
-        std::optional<Consumer<Tagged>> consumer;
-        try {
-            consumer.emplace(Consumer<Tagged>::connect(arguments.at(0), options, soon()));
-        } catch (const base::Error&) {
-            continue;  // killed in the middle of it
-        }
-        Tagged item;
-        Status status;
-        while ((status = consumer->dequeue(item, soon())) == Status::ok) {
-            if (!notebook.note(item)) return 1;
-        }
-        if (status == Status::closed) return 0;
-        if (status != Status::peer_lost) return 2;
-    }
+    return take_again_and_again(arguments.at(1), [&] {
+        return Consumer<Tagged>::connect(arguments.at(0), options, soon());
+    });
 }
 
 /// arguments: where the takers listen; the watch; the file that ends it.
@@ -172,24 +181,11 @@ MILLRACE_CHILD(killed_fan_out) {
 }
 /// arguments: where it listens; its notebook.
 MILLRACE_CHILD(taker_of_fan_out) {
-    const Notebook notebook{arguments.at(1)};
     Options options = small(16);
     options.filter = SlowThird{};
-    while (true) {
-        std::optional<Consumer<Tagged>> consumer;
-        try {
-            consumer.emplace(Consumer<Tagged>::listen(arguments.at(0), options, soon()));
-        } catch (const base::Error&) {
-            continue;
-        }
-        Tagged item;
-        Status status;
-        while ((status = consumer->dequeue(item, soon())) == Status::ok) {
-            if (!notebook.note(item)) return 1;
-        }
-        if (status == Status::closed) return 0;
-        if (status != Status::peer_lost) return 2;
-    }
+    return take_again_and_again(arguments.at(1), [&] {
+        return Consumer<Tagged>::listen(arguments.at(0), options, soon());
+    });
 }
 
 /// arguments: where the taker listens; the file that ends it.

@@ -248,8 +248,8 @@ inline void write(const MgetItem& item, std::byte* room) noexcept {
         std::memcpy(room + mget_item_head_bytes, item.value.data(), item.bytes);
     }
 }
-/// One item of the answer, and what follows it. None: at the end, or if it is not such an answer (then
-/// `items` is not empty).
+/// One item of the answer, and what follows it. None: at the end, or if it is not such an answer
+/// (then `items` is not empty).
 [[nodiscard]] std::optional<MgetItem> next_of_mget(std::span<const std::byte>& items) noexcept;
 
 }  // namespace millrace::kv
