@@ -60,7 +60,7 @@ class ManyKeys {
         std::uint32_t count;  ///< 0: it is answered
         bool is_mget;
     };
-    /// A request is to be short beside the server's ring.
+    /// A request is to be short, compared with the server's ring.
     static constexpr std::size_t most_request_bytes = 4096;
     /// Requests by mget on their way.
     static constexpr std::size_t most_mgets = 3;

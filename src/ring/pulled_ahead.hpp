@@ -6,7 +6,7 @@
 //                calling thread                    the mover's thread
 //   consumed     stores, and notifies the mover    loads: what it may READ into
 //   asleep       stores, and notifies the mover    loads: the producer rings, it need not ask
-//   arrived      loads                             stores, behind the bytes of a run
+//   arrived      loads                             stores, after the bytes of a run
 //   believable,  load                              stores
 //   broken, counts
 //   all else     -                                 reads and writes

@@ -56,7 +56,7 @@ std::shared_ptr<const Descriptor> Bells::open(pid_t pid, int descriptor) noexcep
         bell = Bell{shared, opened.st_dev, opened.st_ino};
         return shared;
     } catch (const std::bad_alloc&) {
-        // Whoever opens it is about to ring it, and its owner may sleep until then.
+        // The caller is about to ring it, and its owner may sleep until then.
         [[maybe_unused]] const ssize_t rung = ::write(pipe.get(), "", 1);
         return nullptr;
     }
