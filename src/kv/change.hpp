@@ -6,8 +6,8 @@
 #include <optional>
 #include <span>
 
-#include "function_ref.hpp"
 #include "millrace/base/clock.hpp"
+#include "millrace/kv/detail/function_ref.hpp"
 #include "millrace/kv/store.hpp"
 
 namespace millrace::kv {

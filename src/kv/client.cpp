@@ -91,8 +91,8 @@ void Client::check_nothing_is_outstanding() const {
         "take their answers by poll() or wait(), or cancel() them, first"};
 }
 
-base::Status Client::get_all(std::span<const std::span<const std::byte>> keys, TakeAny take,
-                             void* callable, const base::Deadline& deadline) {
+base::Status Client::multi_get(std::span<const std::span<const std::byte>> keys, TakeOne take,
+                               const base::Deadline& deadline) {
     check_nothing_is_outstanding();
     detail::ManyKeys& many = *many_keys_;
     struct TakingBack {
@@ -100,7 +100,7 @@ base::Status Client::get_all(std::span<const std::span<const std::byte>> keys, T
         ~TakingBack() { client.many_keys_->take_back(client); }
     };
     const TakingBack taking_back{*this};
-    many.begin(keys, take, callable);
+    many.begin(keys, take);
     for (std::size_t i = 0; i != keys.size(); ++i) many.add(i);
     while (!many.is_done()) {
         if (many.has_more()) {

@@ -192,10 +192,9 @@ class Cluster::Gathering {
         }
     }
 
-    base::Status run(std::span<const std::span<const std::byte>> keys, TakeAny take,
-                     void* callable) {
+    base::Status run(std::span<const std::span<const std::byte>> keys, TakeOne take) {
         for (std::size_t which = 0; which < servers(); ++which) {
-            many(which).begin(keys, take, callable);
+            many(which).begin(keys, take);
         }
         for (std::size_t i = 0; i < keys.size(); ++i) many(cluster_.server_of(keys[i])).add(i);
         // No server is waited for so long that another one's answers would lie there: a server that
@@ -278,9 +277,9 @@ Client* Cluster::reach_up(std::size_t which) noexcept {
     return client ? &*client : nullptr;
 }
 
-base::Status Cluster::get_all(std::span<const std::span<const std::byte>> keys, TakeAny take,
-                              void* callable, const base::Deadline& deadline) {
-    return Gathering{*this, deadline}.run(keys, take, callable);
+base::Status Cluster::multi_get(std::span<const std::span<const std::byte>> keys, TakeOne take,
+                                const base::Deadline& deadline) {
+    return Gathering{*this, deadline}.run(keys, take);
 }
 
 base::Status Cluster::close(const base::Deadline& deadline) {

@@ -24,10 +24,9 @@ std::size_t answer_bytes(const message::ClientOptions& client) noexcept {
 ManyKeys::ManyKeys(const message::ClientOptions& client) noexcept
     : answer_bytes_{answer_bytes(client)} {}
 
-void ManyKeys::begin(std::span<const std::span<const std::byte>> keys, Take take, void* callable) {
+void ManyKeys::begin(std::span<const std::span<const std::byte>> keys, TakeOne take) {
     keys_ = keys;
     take_ = take;
-    callable_ = callable;
     wanted_.clear();
     requests_.clear();
     next_ = unanswered_ = mgets_ = 0;

@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -23,17 +24,14 @@ namespace millrace::kv::detail {
 /// multi_get. Allocates as many places as there were keys at most.
 class ManyKeys {
   public:
-    using Take = void (*)(void* callable, std::size_t index, const Result& result,
-                          std::span<const std::byte> value);
-
     /// Of a client that was made so.
     explicit ManyKeys(const message::ClientOptions& client) noexcept;
     /// Another server may answer from here on.
     void forget_server() noexcept { knows_mget_ = true; }
 
-    /// Forgets what was before. `keys` and `callable` stay where they are as long as they are
-    /// asked for here.
-    void begin(std::span<const std::span<const std::byte>> keys, Take take, void* callable);
+    /// Forgets what was before. `keys` and what `take` calls stay where they are as long as they
+    /// are asked for here.
+    void begin(std::span<const std::span<const std::byte>> keys, TakeOne take);
     /// One of the keys, by its index, is this server's. One that is none is handed out at once.
     void add(std::size_t index);
 
@@ -72,7 +70,7 @@ class ManyKeys {
     void write_mget(std::uint32_t count);
     void take_several(std::size_t begin, std::uint32_t count, const Answer& answer);
     void hand_out(std::size_t index, const Result& result, std::span<const std::byte> value = {}) {
-        take_(callable_, index, result, value);
+        (*take_)(index, result, value);
     }
     void learn(std::size_t value_bytes) noexcept;
 
@@ -81,8 +79,7 @@ class ManyKeys {
     std::size_t value_bytes_ = 64;    ///< of a value, about
 
     std::span<const std::span<const std::byte>> keys_{};
-    Take take_ = nullptr;
-    void* callable_ = nullptr;
+    std::optional<TakeOne> take_;
     std::vector<Wanted> wanted_;
     std::size_t next_ = 0;           ///< of `wanted_`, to be asked for
     std::vector<Request> requests_;  ///< in their order, and so are their numbers

@@ -20,8 +20,8 @@
 #include <string>
 #include <thread>
 
-#include "function_ref.hpp"
 #include "millrace/base/clock.hpp"
+#include "millrace/kv/detail/function_ref.hpp"
 #include "millrace/kv/server.hpp"
 #include "millrace/kv/store.hpp"
 

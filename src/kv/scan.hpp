@@ -20,7 +20,7 @@
 #include <cstdint>
 #include <mutex>
 
-#include "function_ref.hpp"
+#include "millrace/kv/detail/function_ref.hpp"
 #include "millrace/kv/store.hpp"
 
 namespace millrace::kv {

@@ -22,8 +22,8 @@
 #include <optional>
 
 #include "budget.hpp"
-#include "function_ref.hpp"
 #include "item.hpp"
+#include "millrace/kv/detail/function_ref.hpp"
 #include "size_classes.hpp"
 
 namespace millrace::kv {

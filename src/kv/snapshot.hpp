@@ -18,7 +18,7 @@
 #include <optional>
 #include <string>
 
-#include "function_ref.hpp"
+#include "millrace/kv/detail/function_ref.hpp"
 #include "millrace/kv/server.hpp"
 #include "millrace/kv/store.hpp"
 

@@ -11,14 +11,12 @@ struct Store::State {
 Store::Store(const StoreOptions& options) : state_{new State{Engine{options}}} {}
 Store::~Store() = default;
 
-Outcome Store::find(std::span<const std::byte> key, TakeEntry take, void* callable) {
-    return state_->engine.find(key, [=](const Entry& entry) { take(callable, entry); });
+Outcome Store::get(std::span<const std::byte> key, FunctionRef<void(const Entry&)> take) {
+    return state_->engine.find(key, take);
 }
-void Store::find_several(std::span<const std::span<const std::byte>> keys, TakeOneEntry take,
-                         void* callable) {
-    state_->engine.find_several(keys, [=](std::size_t index, Outcome outcome, const Entry& entry) {
-        take(callable, index, outcome, entry);
-    });
+void Store::get_several(std::span<const std::span<const std::byte>> keys,
+                        FunctionRef<void(std::size_t, Outcome, const Entry&)> take) {
+    state_->engine.find_several(keys, take);
 }
 SetResult Store::set(std::span<const std::byte> key, std::span<const std::byte> value,
                      const SetOptions& options) noexcept {

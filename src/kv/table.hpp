@@ -7,8 +7,8 @@
 #include <memory>
 
 #include "budget.hpp"
-#include "function_ref.hpp"
 #include "item.hpp"
+#include "millrace/kv/detail/function_ref.hpp"
 
 namespace millrace::kv {
 

@@ -17,7 +17,6 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -25,6 +24,7 @@
 #include "millrace/base/error.hpp"
 #include "millrace/base/status.hpp"
 #include "millrace/connect/address.hpp"
+#include "millrace/kv/detail/function_ref.hpp"
 #include "millrace/kv/protocol.hpp"
 #include "millrace/message/client.hpp"
 
@@ -50,6 +50,10 @@ struct Answer {
     Result result;
     std::span<const std::byte> value{};  ///< until the call that got it returns
 };
+
+/// What multi_get hands the answer of one key to, by its index.
+using TakeOne =
+    FunctionRef<void(std::size_t index, const Result& result, std::span<const std::byte> value)>;
 
 namespace detail {
 class AsyncCore;
@@ -176,18 +180,8 @@ class Client {
     /// handed out have no answer. Whatever ends it, a `take` that throws too, it leaves nothing:
     /// what has no answer is taken back, as by cancel(). Throws Error (invalid_argument): answers
     /// to other requests are outstanding.
-    template <class Take>
-    base::Status multi_get(std::span<const std::span<const std::byte>> keys, Take&& take,
-                           const base::Deadline& deadline) {
-        using Callable = std::remove_reference_t<Take>;
-        return get_all(
-            keys,
-            [](void* callable, std::size_t index, const Result& result,
-               std::span<const std::byte> value) {
-                (*static_cast<Callable*>(callable))(index, result, value);
-            },
-            const_cast<void*>(static_cast<const void*>(std::addressof(take))), deadline);
-    }
+    base::Status multi_get(std::span<const std::span<const std::byte>> keys, TakeOne take,
+                           const base::Deadline& deadline);
 
     // --- the session
 
@@ -214,9 +208,6 @@ class Client {
     [[nodiscard]] static Answer translated(const message::Answer& answer) noexcept;
     /// Throws Error (invalid_argument).
     void check_nothing_is_outstanding() const;
-    using TakeAny = void (*)(void*, std::size_t, const Result&, std::span<const std::byte>);
-    base::Status get_all(std::span<const std::span<const std::byte>> keys, TakeAny take,
-                         void* callable, const base::Deadline& deadline);
 
     message::Client client_;
     bool resumes_;                   ///< its session may go on after the end of a connection

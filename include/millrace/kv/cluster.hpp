@@ -97,18 +97,8 @@ class Cluster {
     /// that are away. `ok`; otherwise the deadline passed, or it was cancelled, and those that were
     /// not handed out have no answer. Whatever ends it, a `take` that throws too, it leaves
     /// nothing. Answers to requests that were submitted by ask() before are lost.
-    template <class Take>
-    base::Status multi_get(std::span<const std::span<const std::byte>> keys, Take&& take,
-                           const base::Deadline& deadline) {
-        using Callable = std::remove_reference_t<Take>;
-        return get_all(
-            keys,
-            [](void* callable, std::size_t index, const Result& result,
-               std::span<const std::byte> value) {
-                (*static_cast<Callable*>(callable))(index, result, value);
-            },
-            const_cast<void*>(static_cast<const void*>(std::addressof(take))), deadline);
-    }
+    base::Status multi_get(std::span<const std::span<const std::byte>> keys, TakeOne take,
+                           const base::Deadline& deadline);
 
     // --- one server, by its place in the list
 
@@ -134,7 +124,6 @@ class Cluster {
   private:
     struct State;
     class Gathering;
-    using TakeAny = void (*)(void*, std::size_t, const Result&, std::span<const std::byte>);
     explicit Cluster(std::unique_ptr<State> state) noexcept;
     /// Its client; null: it is away.
     Client* reach(std::size_t which, const base::Deadline& deadline);
@@ -142,8 +131,6 @@ class Cluster {
     Client* reach_up(std::size_t which) noexcept;
     /// A call to it ended without an answer.
     void note(std::size_t which, message::Outcome outcome);
-    base::Status get_all(std::span<const std::span<const std::byte>> keys, TakeAny take,
-                         void* callable, const base::Deadline& deadline);
 
     std::unique_ptr<State> state_;
 };

@@ -17,10 +17,10 @@
 #include <optional>
 #include <span>
 #include <string_view>
-#include <type_traits>
 
 #include "millrace/base/clock.hpp"
 #include "millrace/base/error.hpp"
+#include "millrace/kv/detail/function_ref.hpp"
 
 namespace millrace::kv {
 
@@ -130,27 +130,12 @@ class Store {
     /// is, and where it is, meanwhile, whatever others do. Nobody waits for it but a thread that
     /// finds a full store and can only write there; and, of an item that more than 63 threads have
     /// at once, one that needs the lock. `ok`, `not_found`, `bad_key`.
-    template <class Take>
-    Outcome get(std::span<const std::byte> key, Take&& take) {
-        using Callable = std::remove_reference_t<Take>;
-        return find(
-            key,
-            [](void* callable, const Entry& entry) { (*static_cast<Callable*>(callable))(entry); },
-            const_cast<void*>(static_cast<const void*>(std::addressof(take))));
-    }
+    Outcome get(std::span<const std::byte> key, FunctionRef<void(const Entry&)> take);
     /// As get() of each key, in their order, and so at a moment of its own: while one is handed out
     /// the next ones are fetched from memory. `take(std::size_t index, Outcome, const Entry&)`; the
     /// entry is empty if it is not `ok`.
-    template <class Take>
-    void get_several(std::span<const std::span<const std::byte>> keys, Take&& take) {
-        using Callable = std::remove_reference_t<Take>;
-        find_several(
-            keys,
-            [](void* callable, std::size_t index, Outcome outcome, const Entry& entry) {
-                (*static_cast<Callable*>(callable))(index, outcome, entry);
-            },
-            const_cast<void*>(static_cast<const void*>(std::addressof(take))));
-    }
+    void get_several(std::span<const std::span<const std::byte>> keys,
+                     FunctionRef<void(std::size_t, Outcome, const Entry&)> take);
     /// Replaces the item, or makes one. The old one stays if it is not `ok`.
     SetResult set(std::span<const std::byte> key, std::span<const std::byte> value,
                   const SetOptions& options = {}) noexcept;
@@ -204,11 +189,6 @@ class Store {
 
   private:
     struct State;
-    using TakeEntry = void (*)(void*, const Entry&);
-    Outcome find(std::span<const std::byte> key, TakeEntry take, void* callable);
-    using TakeOneEntry = void (*)(void*, std::size_t, Outcome, const Entry&);
-    void find_several(std::span<const std::span<const std::byte>> keys, TakeOneEntry take,
-                      void* callable);
 
     std::unique_ptr<State> state_;
 };

@@ -10,7 +10,7 @@
 #include "doors/resp_parser.hpp"
 #include "doors/resp_service.hpp"
 #include "doors/resp_session.hpp"
-#include "function_ref.hpp"
+#include "millrace/kv/detail/function_ref.hpp"
 
 namespace millrace::kv {
 

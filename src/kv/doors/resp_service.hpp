@@ -9,8 +9,8 @@
 #include <fmt/format.h>
 
 #include "doors/door_service.hpp"
-#include "function_ref.hpp"
 #include "millrace/base/detail/random.hpp"
+#include "millrace/kv/detail/function_ref.hpp"
 #include "scan.hpp"
 
 namespace millrace::kv {

@@ -1,9 +1,12 @@
-// A callable by reference, for calls across the seam between engine and tables: no allocation.
+// A callable by reference, for calls that return before it goes: no allocation. Used by the calls
+// of kv that hand out what they find.
 #pragma once
 
 #include <memory>
 #include <type_traits>
 #include <utility>
+
+#include "millrace/base/language.hpp"
 
 namespace millrace::kv {
 
@@ -18,8 +21,12 @@ class FunctionRef<Result(Arguments...)> {
     FunctionRef(Callable&& callable) noexcept  // NOLINT: converts, as std::function does
         : callable_{const_cast<void*>(static_cast<const void*>(std::addressof(callable)))},
           call_{[](void* of, Arguments... arguments) -> Result {
-              return (*static_cast<std::remove_reference_t<Callable>*>(of))(
-                  std::forward<Arguments>(arguments)...);
+              auto& called = *static_cast<std::remove_reference_t<Callable>*>(of);
+              if constexpr (std::is_void_v<Result>) {
+                  static_cast<void>(called(std::forward<Arguments>(arguments)...));
+              } else {
+                  return called(std::forward<Arguments>(arguments)...);
+              }
           }} {}
     Result operator()(Arguments... arguments) const {
         return call_(callable_, std::forward<Arguments>(arguments)...);
